@@ -480,8 +480,10 @@ class SimCluster:
                     broker.start()
                     started = True
                 elif host.is_leaving and host.broker is broker:
-                    host.is_leaving = False  # it is tried once
-                    broker.shut_down()
+                    try:
+                        broker.shut_down()
+                    finally:
+                        host.is_leaving = False  # it is tried once
                     break
                 moved = broker.step()
                 pause_ms = broker.wait_ms(moved=moved)

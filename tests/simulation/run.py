@@ -17,7 +17,6 @@ from stratalog.replication.controller.election.preferred_leaders import Election
 from stratalog.replication.controller.reassignment import is_reassigning
 from stratalog.replication.metadata.log import METADATA_CONFIG, open_metadata
 from stratalog.replication.metadata.records import NO_LEADER, record_from_json
-from stratalog.replication.metrics import RunState
 from stratalog.storage.errors import CorruptMessageError, LogLostError, UnknownTopicOrPartitionError
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.records import TopicPartition
@@ -275,7 +274,7 @@ def _recover(sim: SimCluster, availability: Availability) -> None:
             _elect_unclean(sim, lost)
             end_ms = scheduler.now_ms + RECOVERY_MS
         scheduler.run_until(end_ms, lambda: _is_to_be_seen_to(sim, availability), poll_ms=50)
-        if not _ailing(sim):
+        if not _ailing(sim) and not _leaving(sim):
             _await_upkeep(sim)
             return
     raise Violation("Liveness", f"{RECOVERY_MS} ms after the last fault: {_ailing(sim)}")
@@ -284,7 +283,7 @@ def _recover(sim: SimCluster, availability: Availability) -> None:
 def _is_to_be_seen_to(sim: SimCluster, availability: Availability) -> bool:
     """Whether all has recovered, or a host or a partition waits for its operator."""
     availability.check()
-    return not _ailing(sim) or bool(_stopped(sim) or _lost(sim))
+    return (not _ailing(sim) and not _leaving(sim)) or bool(_stopped(sim) or _lost(sim))
 
 
 def _await_upkeep(sim: SimCluster) -> None:
@@ -300,6 +299,11 @@ def _await_upkeep(sim: SimCluster) -> None:
 def _stopped(sim: SimCluster) -> list[Host]:
     """Hosts without a broker that runs: a controlled shutdown may have taken until now."""
     return [host for host in sim.hosts.values() if host.broker is None or host.broker.stopped_by is not None]
+
+
+def _leaving(sim: SimCluster) -> list[Host]:
+    """Hosts whose controlled shutdown has not ended: they are to be restarted then."""
+    return [host for host in sim.hosts.values() if host.broker is not None and host.is_leaving]
 
 
 def _restart_stopped(sim: SimCluster) -> None:
@@ -327,8 +331,6 @@ def _ailing(sim: SimCluster) -> str:
     invariants = sim.invariants
     if invariants.torn:
         return f"brokers {sorted(invariants.torn)} lost power and have not registered since"
-    if leaving := [host.broker_id for host in sim.hosts.values() if _is_leaving(host)]:
-        return f"brokers {leaving} have not ended their controlled shutdown"
     for topic_partition, state in invariants.partitions.items():
         if len(state.isr) < len(state.replicas):
             return f"not every replica is in sync: {state}"
@@ -350,11 +352,6 @@ def _ailing(sim: SimCluster) -> str:
         if not sim.is_compacted(state.topic) and not _are_equal([shadow for shadow in shadows if shadow is not None]):
             return f"{topic_partition}: the records of {state.replicas} differ"
     return "" if invariants.partitions else "no partition"
-
-
-def _is_leaving(host: Host) -> bool:
-    is_under_way = host.broker is not None and host.broker.run_state is RunState.PENDING_CONTROLLED_SHUTDOWN
-    return host.broker is not None and (host.is_leaving or is_under_way)
 
 
 def _unreadable(sim: SimCluster, topic_partition: TopicPartition, replicas: Sequence[int]) -> str:

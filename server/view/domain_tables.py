@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
 from stratalog.replication.metadata.records import PartitionRecord
-from stratalog.replication.metadata.storage_domains import replica_root
+from stratalog.replication.metadata.storage_domains import replica_directory, replica_root
 from stratalog.replication.progress.led_here import LedHere, Waiting
 from stratalog.server.view.change_wait import Place
 from stratalog.server.view.marks import Watermarks
@@ -124,11 +124,13 @@ class DomainTables:
 
     def _root(self, state: PartitionRecord) -> str:
         root = replica_root(self._topology.image, state, state.leader)
-        assert root is not None  # a domain's, which needs no broker
+        assert root is not None
         return root
 
     def _place(self, state: PartitionRecord) -> Place:
-        return self._topology.stores.objects(self._root(state)), f"{state.topic_partition}/_delta_log/"
+        found = replica_directory(self._topology.image, state, state.leader)
+        assert found is not None  # a domain's, which needs no broker
+        return self._topology.stores.objects(found[0]), f"{found[1]}/_delta_log/"
 
     def _distance_of(self, state: PartitionRecord) -> Distance:
         return self._place(state)[0].distance

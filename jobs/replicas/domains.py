@@ -1,4 +1,4 @@
-"""The storage domains of a cluster: listed, added, removed. I/O: the metadata log, and a domain's place when it is added."""
+"""Lists, adds and removes storage domains. I/O: the metadata log, and the place of a domain that is added."""
 
 from __future__ import annotations
 

@@ -46,6 +46,7 @@ from stratalog.storage.files.damage import damage_in
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.log_lines import line_logger
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
+from stratalog.storage.topic_config import LogConfig
 from stratalog.storage.upkeep.chore import UpkeepDone, UpkeepLimits, UpkeepWork
 from stratalog.storage.upkeep.erase import Erase
 from stratalog.storage.upkeep.upkeep import Upkeep
@@ -251,7 +252,7 @@ class HostedReplicas:
     # -- leading -----------------------------------------------------------------------------------------
 
     def _become_leader(self, state: PartitionRecord, topic_id: str, image: ClusterImage) -> None:
-        topic_partition, config = state.topic_partition, self._settings.configs.of(state.topic, image)
+        topic_partition, config = state.topic_partition, self._config_of(state, image)
         self.stop_leading(topic_partition, f"epoch {state.leader_epoch} began")
         expiration_ms = self._settings.producer_id_expiration_ms
         tables = self.tables
@@ -272,7 +273,13 @@ class HostedReplicas:
         self.upkeep.wake(topic_partition)
         replica = self.leaders.get(topic_partition)
         if replica is not None:
-            replica.reconfigure(self._settings.configs.of(topic_partition.topic, image))
+            replica.reconfigure(self._config_of(replica.state, image))
+
+    def _config_of(self, state: PartitionRecord, image: ClusterImage) -> LogConfig:
+        """The configs of a led partition's log. In a storage domain there is no other copy of what was acknowledged:
+        where writes are not durable once they are answered, each commit is synced before its answer."""
+        config = self._settings.configs.of(state.topic, image)
+        return replace(config, flush_messages=1) if state.domain else config
 
     def _stop_deleted(self, applied: LocalReplica) -> None:
         """The topic is gone: drop its table, but not one that a session has made for a new topic of that name.

@@ -135,6 +135,7 @@ class LeaderReplica:
         self.state = state
         self.topic_id = topic_id
         self.log = log
+        log.knows_by_time = True
         self.waiting: deque[WaitingAppend] = deque()
         self.partition: Partition | None = None
         self.failure: StratalogError | None = None

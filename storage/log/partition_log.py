@@ -118,6 +118,8 @@ class PartitionLog(LogReader):
         super().__init__(table, clock)
         self.config = config
         self._ids = ids
+        self.knows_by_time = False
+        """Whether what this instance committed a moment ago may stand for a read: of a leader's log."""
         self._producer_id_expiration_ms = producer_id_expiration_ms
         self._expired_ms = 0
         self._decided_on = -1
@@ -572,7 +574,9 @@ class PartitionLog(LogReader):
         version = prepared.version
         if self.state.version != version - 1:
             return Conflict(version)
-        outcome = self.table.commit(version, prepared.commit, sync=prepared.sync, since=self.flushing.others_from)
+        clock = self.clock if self.knows_by_time else None
+        others_from = self.flushing.others_from
+        outcome = self.table.commit(version, prepared.commit, sync=prepared.sync, since=others_from, clock=clock)
         if isinstance(outcome, Conflict):
             self._is_in_doubt = True
             return outcome

@@ -162,6 +162,13 @@ class ObstoreStore(ObjectStore):
         except FileNotFoundError:
             return None
 
+    def written_ms(self, path: str) -> int | None:
+        try:
+            found = self._call("head", path, lambda: obstore.head(self._store, path))
+        except FileNotFoundError:
+            return None
+        return int(found["last_modified"].timestamp() * 1000)
+
     def list(self, prefix: str) -> list[ObjectMeta]:
         directory = prefix.rpartition("/")[0]  # obstore's prefixes are whole names
         chunks = self._call("list", prefix, lambda: list(obstore.list(self._store, directory or None)))

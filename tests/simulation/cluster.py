@@ -245,7 +245,8 @@ class SimCluster:
             if topic_partition is not None:
                 self.invariants.file_deleted(broker_id, topic_partition, files, path)
 
-        return Host(broker_id, root, SimDisk(root, self.scheduler, self.clock, created, deleted))
+        kept_ms = self.setting.upkeep.keep_ms if self.setting.is_durable else 0
+        return Host(broker_id, root, SimDisk(root, self.scheduler, self.clock, created, deleted, kept_ms))
 
     # -- stores (the port `replication.stores.Stores`) -----------------------------------------------------
 

@@ -99,6 +99,10 @@ class Scheduler:
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
 
+    def store_ms(self) -> int:
+        """The wall clock of an object store, which nobody sets."""
+        return WALL_MS + self.now_ms
+
     # -- for actors --------------------------------------------------------------------------------------
 
     def spawn(self, name: str, host: str, run: Callable[[], None], delay_ms: int = 0) -> Actor:

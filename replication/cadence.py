@@ -85,6 +85,11 @@ APPENDS = Bound(
     "the time in which one turn begins appends while few partitions move",
     "then they are published, and followers' progress is read",
 )
+APPENDS_YIELD = Bound(
+    1_000,
+    "how long a partition's appends wait at most for the loop, which found one under way when it was to commit itself",
+    "they would follow each other without a gap, and upkeep would never have its turn",
+)
 EPOCH_STARTS = Bound(
     50, "the time in which one turn begins leader epochs", "their first commits are synced, and appends wait"
 )

@@ -100,6 +100,19 @@ class FileWriters:
 
 
 @dataclass(frozen=True, slots=True)
+class Beside:
+    """Stores the appends of partitions while the loop goes on, where each takes as long as a far store's requests: one
+    at a time of a partition, while the file of its next one is written.
+
+    executor  its threads
+    wake      ends the loop's wait: an append was stored
+    """
+
+    executor: Executor
+    wake: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
 class Ports:
     """The dependencies of a part of a broker: storage, time, fresh ids, other threads.
 
@@ -109,6 +122,7 @@ class Ports:
     executors     by a leader's root: runs the long upkeep that reads from there; None: `executor` does
     together      makes the calls to the own root that a turn needs for several partitions
     file_writers   writes the data files of large appends; None: the loop writes all files
+    appends       stores the appends of partitions beside the loop; None: the loop waits for them
     metadata      what the process's parts share of the metadata log; None: this part shares with nobody
     """
 
@@ -121,6 +135,7 @@ class Ports:
     executors: Callable[[str], Executor] | None = None
     together: Together = field(default_factory=OneByOne)
     file_writers: FileWriters | None = None
+    appends: Executor | None = None
     metadata: SharedFold[Any, Any] | None = None
 
     def executor_at(self, leader_root: str) -> Executor | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import IO
 
@@ -100,6 +100,10 @@ class RunningBroker:
             distance = stores.objects(identity.root).distance
             together = SideBySide(f"broker-{identity.broker_id}-io") if distance.is_far else OneByOne()
             self._files = UpkeepThread(clock, name=f"broker-{identity.broker_id}-files")
+            of_appends = f"broker-{identity.broker_id}-appends"
+            self._appends = (
+                ThreadPoolExecutor(distance.calls_max, thread_name_prefix=of_appends) if distance.is_far else None
+            )
             ports = Ports(
                 stores,
                 clock,
@@ -107,7 +111,8 @@ class RunningBroker:
                 upkeep.at(identity.root),
                 threads=threads,
                 together=together,
-                file_writers=FileWriters(self._files),
+                file_writers=None if distance.is_far else FileWriters(self._files),
+                appends=self._appends,
                 metadata=shared.metadata,
             )
             self.broker = Broker(

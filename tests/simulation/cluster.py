@@ -47,7 +47,7 @@ from tests.simulation.erasures.erased import Erased
 from tests.simulation.faults import Faults
 from tests.simulation.invariants import Invariants, Violation
 from tests.simulation.metadata_model import MetadataModel
-from tests.simulation.scheduler import Actor, Scheduler, SimClock, SimExecutor, SimIds, SimSideBySide, SimTurn
+from tests.simulation.scheduler import Actor, Scheduler, SimClock, SimExecutor, SimIds, SimPool, SimSideBySide, SimTurn
 from tests.simulation.stores import OTHER_TABLE, SimDisk, SimLogTable, SimObjects, continues_log
 from tests.storage.memory_table import MemoryFiles
 
@@ -147,6 +147,7 @@ class Setting:
     sinks         the number of Spark sinks, which hand files over to leaders
     calls_max     so many calls to storage are made side by side, as where a store is far away; 1: one after the other
     file_writers_ms  the longest time in which another thread writes the file of an append; 0: the broker's loop does
+    beside        whether leaders store appends beside their loop, as where a store is far away
     """
 
     brokers: int = 3
@@ -165,6 +166,7 @@ class Setting:
     sinks: int = 0
     calls_max: int = 1
     file_writers_ms: int = 0
+    beside: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,6 +418,7 @@ class SimCluster:
                 threads=threads,
                 together=self._together(host.process, host.actors),
                 file_writers=self._file_writers(host),
+                appends=self._pool(host) if self.setting.beside else None,
             ),
             on_registered=lambda epoch: self._start_sessions(host, epoch),
             coordinators=self.setting.coordinators,
@@ -516,6 +519,10 @@ class SimCluster:
             return None
         name = f"f{host.broker_id}.{host.lives}"
         return FileWriters(SimExecutor(self.scheduler, name, host.process, self.setting.file_writers_ms), bytes_min=0)
+
+    def _pool(self, host: Host) -> SimPool:
+        """The threads that store appends beside the loop; each append is an actor of its own."""
+        return SimPool(self.scheduler, f"b{host.broker_id}.{host.lives}+", host.process, host.actors)
 
     def _together(self, host: str, actors: list[Actor], *away: Callable[[Callable[[], Any]], Any]) -> Together:
         calls_max = self.setting.calls_max

@@ -413,6 +413,31 @@ class SimExecutor(Executor):
         return future
 
 
+class SimPool(Executor):
+    """The threads of one process: each piece of work begins at once, and dies with the process's `actors`."""
+
+    def __init__(self, scheduler: Scheduler, name: str, host: str, actors: list[Actor]) -> None:
+        self._scheduler = scheduler
+        self._name = name
+        self._host = host
+        self._actors = actors
+
+    def submit(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(work(*args, **kwargs))
+            except Exception as failure:  # noqa: BLE001 - its owner raises it
+                future.set_exception(failure)
+            if actor in self._actors:
+                self._actors.remove(actor)
+
+        actor = self._scheduler.spawn(self._name, self._host, run)
+        self._actors.append(actor)
+        return future
+
+
 def _at_once(call: Callable[[], T]) -> T:
     return call()
 

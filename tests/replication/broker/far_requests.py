@@ -6,8 +6,9 @@ I/O: none.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from stratalog.replication.stores import DeltaStores
 from stratalog.storage.clock import Ids
@@ -56,6 +57,15 @@ class Requests:
         for number in range(max(map(len, branches), default=0)):
             self.made(" | ".join(sorted(branch[number] for branch in branches if number < len(branch))))
         return made
+
+
+class AtOnce(Executor):
+    """Threads that are never waited for: each piece of work is done when it is submitted."""
+
+    def submit(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(work(*args, **kwargs))
+        return future
 
 
 class RequestedStore(MemoryStore):

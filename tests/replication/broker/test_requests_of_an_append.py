@@ -14,7 +14,7 @@ from stratalog.replication.requests.produce import ACKS_ALL, ProduceRequest, Pro
 from stratalog.replication.stores import Ports
 from stratalog.storage.cadence import COMMITS_KEPT
 from stratalog.storage.records import TopicPartition
-from tests.replication.broker.far_requests import RequestedStores
+from tests.replication.broker.far_requests import AtOnce, RequestedStores
 from tests.replication.memory_stores import METADATA_ROOT, create, led_by
 from tests.storage.logs import CountingIds, FakeClock, batch
 
@@ -29,7 +29,7 @@ class Alone:
     def __init__(self) -> None:
         self.clock, ids = FakeClock(), CountingIds()
         self.stores = RequestedStores(ids, self.clock.wall_ms)
-        ports = Ports(self.stores, self.clock, ids, together=self.stores.requests)
+        ports = Ports(self.stores, self.clock, ids, together=self.stores.requests, appends=AtOnce())
         self.broker = Broker(BrokerSetup(BrokerIdentity(1, ROOT), CONFIG, METADATA_ROOT), ports)
         self.metadata = open_metadata(self.stores, METADATA_ROOT, self.clock, ids)
         self.metadata.create()

@@ -86,7 +86,7 @@ APPENDS = Bound(
     "then they are published, and followers' progress is read",
 )
 APPENDS_YIELD = Bound(
-    1_000,
+    250,
     "how long a partition's appends wait at most for the loop, which found one under way when it was to commit itself",
     "they would follow each other without a gap, and upkeep would never have its turn",
 )

@@ -287,6 +287,7 @@ class HostedReplicas:
     ) -> None:
         """Refuse what waits for this replica, with an error of the class `refusal`; the table stays."""
         replica = self.leaders.pop(topic_partition, None)
+        self._put_off.discard(topic_partition)
         self.offline.pop(topic_partition, None)
         self.upkeep.drop(topic_partition)
         if replica is not None:
@@ -320,7 +321,6 @@ class HostedReplicas:
         self.removals.find_sealed(self._maybe_sealed, now_ms)
         self.removals.seal_some(now_ms)
         self.removals.delete_some(now_ms)
-        self._put_off.clear()
         self.upkeep.run(self._keep_one_up, self._broken)
         for topic_partition in self._put_off:
             self.upkeep.wake(topic_partition)
@@ -342,6 +342,7 @@ class HostedReplicas:
         if not replica.may_change(self.tables.clock.monotonic_ms()):
             self._put_off.add(topic_partition)
             return None
+        self._put_off.discard(topic_partition)
         high_watermark = replica.partition.high_watermark
         done = upkeep.step(self.tables.clock.wall_ms(), high_watermark, replica.leader_epoch, is_busy=is_busy)
         if done is not None and done.work in REMOVES_RECORDS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import Executor
 
 import pytest
 
@@ -24,13 +25,13 @@ CONFIG = BrokerConfig.from_properties({"stratalog.upkeep.interval.ms": 100_000_0
 
 
 class Alone:
-    """Broker 1 leads partition 0 of `t`, of which it is the only replica, on far stores."""
+    """Broker 1 leads partition 0 of `t`, of which it is the only replica, on far stores. `appends`: its threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, appends: Executor | None = None, config: BrokerConfig = CONFIG) -> None:
         self.clock, ids = FakeClock(), CountingIds()
         self.stores = RequestedStores(ids, self.clock.wall_ms)
-        ports = Ports(self.stores, self.clock, ids, together=self.stores.requests, appends=AtOnce())
-        self.broker = Broker(BrokerSetup(BrokerIdentity(1, ROOT), CONFIG, METADATA_ROOT), ports)
+        ports = Ports(self.stores, self.clock, ids, together=self.stores.requests, appends=appends or AtOnce())
+        self.broker = Broker(BrokerSetup(BrokerIdentity(1, ROOT), config, METADATA_ROOT), ports)
         self.metadata = open_metadata(self.stores, METADATA_ROOT, self.clock, ids)
         self.metadata.create()
         self.broker.start()
@@ -47,12 +48,16 @@ class Alone:
         self.clock.now_ms += duration_ms
         self.settle()
 
+    def produce(self, value: str) -> None:
+        """Send it, and wait for nothing."""
+        request = ProduceRequest(self.metadata.image.identified(T0), batch([value]), ACKS_ALL, timeout_ms=10_000)
+        self.broker.calls.produce_then(request, self.answers.append)
+
     def append(self, value: str) -> list[str]:
         """The requests between an append and its acknowledgement that wait for each other."""
         self.stores.requests.waited.clear()
-        named, count = self.metadata.image.identified(T0), len(self.answers)
-        request = ProduceRequest(named, batch([value]), ACKS_ALL, timeout_ms=10_000)
-        self.broker.calls.produce_then(request, self.answers.append)
+        count = len(self.answers)
+        self.produce(value)
         while len(self.answers) == count:
             self.broker.step()
         assert self.answers[-1].error is None

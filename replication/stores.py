@@ -21,6 +21,7 @@ from stratalog.storage.objects.distance import NEAR, Distance
 from stratalog.storage.objects.opened import open_store
 from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.objects.store_settings import FROM_ENVIRONMENT, StoreSettings
+from stratalog.storage.objects.together import NO_HEDGING, Hedging
 from stratalog.storage.records import TopicPartition
 
 P = ParamSpec("P")
@@ -175,11 +176,13 @@ class DeltaStores:
         request_ms: int = cadence.REQUEST.ms,
         retries_ms: int | None = None,
         settings: StoreSettings = FROM_ENVIRONMENT,
+        hedging: Hedging = NO_HEDGING,
     ) -> None:
         """`request_ms`: the deadline of a request to an object store, and, without `retries_ms`, the time within which
-        a failed one is repeated. `settings`: of the object stores."""
+        a failed one is repeated. `settings`, `hedging`: of the object stores."""
         self._ids = ids
         self._settings = settings
+        self._hedging = hedging
         self._request_ms = request_ms
         self._retries_ms = retries_ms
         self._cache = cache
@@ -196,7 +199,13 @@ class DeltaStores:
         return self._objects[root]
 
     def _open(self, root: str) -> ObjectStore:
-        return open_store(root, request_ms=self._request_ms, retries_ms=self._retries_ms, settings=self._settings)
+        return open_store(
+            root,
+            request_ms=self._request_ms,
+            retries_ms=self._retries_ms,
+            settings=self._settings,
+            hedging=self._hedging,
+        )
 
     def table(self, root: str, topic_partition: TopicPartition) -> LogTable:
         return DeltaLogTable(self.objects(root), str(topic_partition), self._ids, self._cache)

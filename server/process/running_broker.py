@@ -35,6 +35,7 @@ from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.opened import open_store
+from stratalog.storage.objects.together import Hedging
 
 _LOG = line_logger("stratalog.cluster")
 
@@ -96,7 +97,9 @@ class RunningBroker:
         self._lock = lock
         try:
             request_ms, upkeep = request_ms_max(shared.config.broker_session_timeout_ms), shared.upkeep
-            stores, clock, threads = DeltaStores(RandomIds(), request_ms=request_ms), SystemClock(), DaemonThreads()
+            hedging = Hedging(share_max=shared.config.stratalog_hedged_requests_percent / 100)
+            stores = DeltaStores(RandomIds(), request_ms=request_ms, hedging=hedging)
+            clock, threads = SystemClock(), DaemonThreads()
             distance = stores.objects(identity.root).distance
             together = SideBySide(f"broker-{identity.broker_id}-io") if distance.is_far else OneByOne()
             self._files = UpkeepThread(clock, name=f"broker-{identity.broker_id}-files")

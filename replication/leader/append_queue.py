@@ -46,6 +46,8 @@ class AppendQueue:
         self._beside = beside
         self._under_way: dict[LeaderReplica, tuple[AppendGroup, Future[StoredAppend]]] = {}
         """What is stored beside the loop. Invariant: these `is_storing`, and no others."""
+        self._gathers_until_ms: int | None = None
+        """Until when what is stored waits for more; None: nothing does."""
         self._inbound: deque[WaitingAppend] = deque()
         self._waiting = WaitingPartitions()
         self.held_ms = 0
@@ -55,7 +57,7 @@ class AppendQueue:
     def is_empty(self) -> bool:
         """False while something waits for its append: after a turn in which nothing moved, for a store. What is stored
         beside the loop wakes it."""
-        return not self._inbound and not len(self._waiting)
+        return not self._inbound and not len(self._waiting) and self._gathers_until_ms is None
 
     @property
     def is_storing(self) -> bool:
@@ -82,8 +84,10 @@ class AppendQueue:
         """Append one group of each partition that has requests, within `within_ms` of the turn's beginning `now_ms`;
         partitions that were cut off come first in the next turn. Yields the replicas whose log moved."""
         self._distribute(now_ms)
-        yield from self._stored_beside(now_ms)
-        self.held_ms, left = 0, len(self._waiting)
+        self.held_ms = 0
+        if not self._gathers(now_ms):
+            yield from self._stored_beside(now_ms)
+        left = len(self._waiting)
         while left > 0:
             topic_partitions = self._waiting.take(min(left, self._together.distance.calls_max))
             left -= len(topic_partitions)
@@ -133,6 +137,19 @@ class AppendQueue:
             return
         self._under_way[replica] = (group, stored)
         stored.add_done_callback(lambda _stored: beside.wake())
+
+    def _gathers(self, now_ms: int) -> bool:
+        """Whether what is stored waits a moment for more."""
+        stored = [each.done() for _, each in self._under_way.values()]
+        if all(stored) or not any(stored):
+            self._gathers_until_ms = None
+            return False
+        if self._gathers_until_ms is None:
+            self._gathers_until_ms = now_ms + cadence.APPENDS_GATHERED.ms
+        self.held_ms = max(0, self._gathers_until_ms - now_ms)
+        if not self.held_ms:
+            self._gathers_until_ms = None
+        return self.held_ms > 0
 
     def _stored_beside(self, now_ms: int) -> Iterator[LeaderReplica]:
         """What became of the groups that were stored beside the loop. Those of replicas that resigned meanwhile were

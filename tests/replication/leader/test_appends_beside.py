@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from stratalog.replication import cadence
 from stratalog.replication.leader.append_queue import AppendQueue
 from stratalog.replication.stores import Beside
 from stratalog.storage.delta.table import Commit, Committed
@@ -68,11 +69,16 @@ def test_a_partition_whose_store_is_slow_holds_up_no_other() -> None:
     queued.threads.waiting[:] = [quick]
     queued.threads.work()
     assert queued.woken > 0
+    assert queued.turn() == [], "for a moment it waits for the other one, to be published with it"
+    assert not queued.queue.is_empty
+    queued.stores.clock.now_ms += cadence.APPENDS_GATHERED.ms
     assert queued.turn() == [1]
     assert queued.answers == [("quick", "0")]
     queued.put(1, "next")
     queued.turn()
     queued.threads.work()
+    queued.turn()
+    queued.stores.clock.now_ms += cadence.APPENDS_GATHERED.ms
     assert queued.turn() == [1]
     slow()
     assert queued.turn() == [0]
@@ -143,6 +149,16 @@ def test_a_file_whose_place_another_append_took_is_written_again() -> None:
     assert queued.answers == [("a", "2"), ("b", "3")]
     assert contents(queued.log(0)) == [(0, "x"), (1, "y"), (2, "a"), (3, "b")]
     assert queued.files(0) == 3
+
+
+def test_appends_that_begin_together_are_published_together() -> None:
+    queued = QueuedBeside(3)
+    for partition in range(3):
+        queued.put(partition, "a")
+    queued.turn()
+    for number in range(3):
+        queued.threads.work(1)
+        assert queued.turn() == ([] if number < 2 else [0, 1, 2])
 
 
 def test_a_fenced_leader_refuses_the_group_behind_too() -> None:

@@ -14,10 +14,12 @@ KINDS = ("put", "create", "replace", "get", "head", "list", "delete", "copy", "s
 
 @dataclass(slots=True)
 class StoreCalls:
-    """Counts of one root. `failed`: calls that ended with a fault of the store, of all kinds."""
+    """Counts of one root. `failed`: calls that ended with a fault of the store, of all kinds. `hedged`: puts that were
+    made a second time, beside the first, which counts, too."""
 
     made: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
     failed: int = 0
+    hedged: int = 0
     read_bytes: int = 0
     written_bytes: int = 0
 
@@ -42,6 +44,7 @@ class StoreCalls:
         for kind, count in other.made.items():
             self.made[kind] += count
         self.failed += other.failed
+        self.hedged += other.hedged
         self.read_bytes += other.read_bytes
         self.written_bytes += other.written_bytes
 

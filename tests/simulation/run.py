@@ -111,6 +111,7 @@ def setting_of(seed: int) -> Setting:
         endpoint=Random(-5_000_011 - seed).random() < 0.25,
         sinks=Random(-11_000_003 - seed).choice([0, 0, 0, 2]),
         file_writers_ms=Random(-7_000_003 - seed).choice([0, 0, 0, 20, 300]),
+        beside=Random(-13_000_027 - seed).random() < 0.25,
     )
     if setting.notifies or rng.random() < 0.5:
         return setting

@@ -102,7 +102,7 @@ class FileWriters:
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class StoresBeside:
     """Stores the appends of partitions while the loop goes on, where each takes as long as a far store's requests: one
     at a time of a partition, while the file of its next one is written.
 
@@ -127,6 +127,18 @@ class FarAppends:
 
     executor: Executor
     takes: Callable[[LogTable], bool] = any_table
+
+
+@dataclass(frozen=True, slots=True)
+class AppendStores:
+    """How the groups of several partitions are stored.
+
+    together  those that the loop waits for
+    beside    those that it does not wait for; None: it waits for all
+    """
+
+    together: Together = field(default_factory=OneByOne)
+    beside: StoresBeside | None = None
 
 
 @dataclass(frozen=True, slots=True)

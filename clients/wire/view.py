@@ -28,7 +28,7 @@ from stratalog.server.offset_spec import (
 from stratalog.server.remote.connections.open_requests import Lost
 from stratalog.server.view.change_wait import Moves
 from stratalog.server.view.image_topology import ImageTopology
-from stratalog.server.view.marks import Watermarks
+from stratalog.server.view.leader_progress import Watermarks
 from stratalog.server.view.read_committed import is_read_committed, without_aborted
 from stratalog.server.view.records import Fetched
 from stratalog.storage import errors

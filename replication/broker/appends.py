@@ -16,7 +16,6 @@ from stratalog.replication.broker.loop_state import LoopState
 from stratalog.replication.broker.polls import Polls
 from stratalog.replication.leader.append_queue import AppendQueue
 from stratalog.replication.leader.replica import LeaderReplica
-from stratalog.replication.progress.led_here import LedHere
 from stratalog.replication.progress.of_leader import LeaderProgress
 from stratalog.replication.threads.turn_interval import TurnInterval
 from stratalog.storage.records import TopicPartition
@@ -33,10 +32,7 @@ class LoopAppends:
         isr_changes: IsrChanges,
         queue: AppendQueue,
         turn_interval: TurnInterval,
-        led_here: LedHere | None,
     ) -> None:
-        """`led_here`: for readers of this process."""
-        self._led_here = led_here
         self.queue = queue
         self.turn_interval = turn_interval
         self.when_published: Callable[[], None] = lambda: None
@@ -57,8 +53,8 @@ class LoopAppends:
         """It is not led here any more: publish nothing of it."""
         if self._progress is not None:
             self._progress.forget(topic_partition)
-        if self._led_here is not None:
-            self._led_here.forget(topic_partition)
+        if self._loop.led_here is not None:
+            self._loop.led_here.forget(topic_partition)
 
     def append_waiting(self, now_ms: int) -> bool:
         """Begin epochs, and append what waits, for a while each; True when something moved."""
@@ -97,8 +93,8 @@ class LoopAppends:
     def _show(self, replica: LeaderReplica) -> None:
         """Tell readers of this process what a table in a storage domain holds."""
         entry = replica.progress()
-        if entry is not None and self._led_here is not None:
-            self._led_here.put(entry)
+        if entry is not None and self._loop.led_here is not None:
+            self._loop.led_here.put(entry)
 
     def complete(self) -> None:
         """Answer the requests whose records are published."""

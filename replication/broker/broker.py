@@ -48,7 +48,7 @@ from stratalog.replication.progress.of_leader import LeaderProgress
 from stratalog.replication.replica.removal import ReplicaDeletions
 from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.replication.requests.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
-from stratalog.replication.stores import Beside, Ports
+from stratalog.replication.stores import AppendStores, Ports, StoresBeside
 from stratalog.replication.threads.turn_interval import TurnInterval
 from stratalog.storage.errors import BrokerNotAvailableError, StratalogError
 from stratalog.storage.log_lines import line_logger
@@ -84,7 +84,8 @@ class Broker:
         metadata = metadata_of_part(ports, setup.metadata_root)
         objects, metadata_objects = ports.stores.objects(identity.root), ports.stores.objects(setup.metadata_root)
         hosted = HostedReplicas(setup, ports, purgatory, lambda: metadata.image, self._stopped_leading, wakeup.wake)
-        self._loop = loop = LoopState(broker_id, config, clock, objects, together, metadata, hosted)
+        led_here = None if setup.own_registers is None else setup.own_registers.led_here
+        self._loop = loop = LoopState(broker_id, config, clock, objects, together, metadata, hosted, led_here)
         self._own_root = OwnRoot(broker_id, objects, ports, config, setup.own_registers)
         session = BrokerSession(metadata_objects, broker_id, incarnation_id)
         self._registration = registration = Registration(loop, identity, session, self.stop, on_registered)
@@ -94,18 +95,17 @@ class Broker:
         self._isr_changes = IsrChanges(loop, polls, registration, followers, self._follow_metadata)
         log_ends = LogEnds(broker_id, ports, wakeup, config.broker_session_timeout_ms)
         self._starts = EpochStarts(loop, polls, registration, self._isr_changes, log_ends)
+        far = ports.appends
         queue = AppendQueue(
             broker_id,
             loop.leaders,
             clock,
             hosted.metrics.queue_time,
             lambda partition: metadata.image.state_of(partition) is not None,
-            together,
-            None if (far := ports.appends) is None else Beside(far.executor, wakeup.wake, far.takes),
+            AppendStores(together, None if far is None else StoresBeside(far.executor, wakeup.wake, far.takes)),
         )
         intervals = turn_interval or TurnInterval()
-        led_here = None if setup.own_registers is None else setup.own_registers.led_here
-        self._appends = LoopAppends(loop, polls, self._starts, self._isr_changes, queue, intervals, led_here)
+        self._appends = LoopAppends(loop, polls, self._starts, self._isr_changes, queue, intervals)
         own: dict[int, Appends] = {}
         self.coordinators = CoordinatorRuntime(
             self, hosted, clock, ports.ids, coordinators, own if peers is None else peers

@@ -13,6 +13,7 @@ from stratalog.replication.broker.turn import Turn
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.leader.replica import LeaderReplica
 from stratalog.replication.metadata.log import MetadataLog
+from stratalog.replication.progress.led_here import LedHere
 from stratalog.replication.stores import Together
 from stratalog.storage.clock import Clock
 from stratalog.storage.errors import StoreError
@@ -29,6 +30,7 @@ class LoopState:
 
     objects   the broker's own root
     together  makes the calls to it that a turn needs for several partitions
+    led_here  tells readers of this process what this broker leads in storage domains; None: there are none
     turn      what is to be done, in this turn or a later one. Invariant: what a store that was away prevented is in it
     """
 
@@ -39,6 +41,7 @@ class LoopState:
     together: Together
     metadata: MetadataLog
     hosted: HostedReplicas
+    led_here: LedHere | None = None
     turn: Turn = field(default_factory=Turn)
 
     @property

@@ -15,7 +15,7 @@ from stratalog.replication import cadence
 from stratalog.replication.leader.replica import AppendGroup, LeaderReplica, StoredAppend, WaitingAppend
 from stratalog.replication.leader.waiting_partitions import WaitingPartitions
 from stratalog.replication.metrics import Histogram
-from stratalog.replication.stores import Beside, OneByOne, Together
+from stratalog.replication.stores import AppendStores, StoresBeside
 from stratalog.storage import errors
 from stratalog.storage.clock import Clock
 from stratalog.storage.errors import StratalogError
@@ -32,18 +32,15 @@ class AppendQueue:
         clock: Clock,
         queue_time: Histogram | None = None,
         exists: Callable[[IdentifiedPartition], bool] = lambda _partition: True,
-        together: Together | None = None,
-        beside: Beside | None = None,
+        stores: AppendStores | None = None,
     ) -> None:
-        """`exists`: whether the broker's metadata has a partition. `together`: stores groups of several partitions.
-        `beside`: stores them while the loop goes on; None: the loop waits for each."""
+        """`exists`: whether the broker's metadata has a partition."""
         self._broker_id = broker_id
         self._leaders = leaders
         self._clock = clock
         self._queue_time = queue_time or Histogram()
         self._exists = exists
-        self._together = together or OneByOne()
-        self._beside = beside
+        self._stores = stores or AppendStores()
         self._under_way: dict[LeaderReplica, tuple[AppendGroup, Future[StoredAppend]]] = {}
         """What is stored beside the loop. Invariant: these `is_storing`, and no others."""
         self._gathers_until_ms: int | None = None
@@ -89,7 +86,7 @@ class AppendQueue:
             yield from self._stored_beside(now_ms)
         left = len(self._waiting)
         while left > 0:
-            topic_partitions = self._waiting.take(min(left, self._together.distance.calls_max))
+            topic_partitions = self._waiting.take(min(left, self._stores.together.distance.calls_max))
             left -= len(topic_partitions)
             yield from self._append_some(topic_partitions, now_ms)
             if self._clock.monotonic_ms() - now_ms >= within_ms:
@@ -98,14 +95,14 @@ class AppendQueue:
     def _append_some(self, topic_partitions: Sequence[TopicPartition], now_ms: int) -> Iterator[LeaderReplica]:
         # Of those that are led no more the requests were answered.
         replicas = [self._leaders[each] for each in topic_partitions if each in self._leaders]
-        if self._beside is not None:
+        if self._stores.beside is not None:
             for replica in replicas:
-                if self._beside.takes(replica.log.table):
-                    self._store_beside(replica, self._beside, now_ms)
-            replicas = [replica for replica in replicas if not self._beside.takes(replica.log.table)]
+                if self._stores.beside.takes(replica.log.table):
+                    self._store_beside(replica, self._stores.beside, now_ms)
+            replicas = [replica for replica in replicas if not self._stores.beside.takes(replica.log.table)]
         groups = [(replica, replica.next_group(now_ms)) for replica in replicas]
         calls = [partial(replica.store, group) for replica, group in groups if group is not None]
-        outcomes = iter(self._together.run(calls))
+        outcomes = iter(self._stores.together.run(calls))
         for replica, group in groups:
             has_moved = group is not None and replica.stored(group, next(outcomes), now_ms)
             self._wait_for_turn(replica, now_ms)
@@ -119,7 +116,7 @@ class AppendQueue:
             if held_ms := replica.held_ms(now_ms):
                 self.held_ms = min(held_ms, self.held_ms or held_ms)
 
-    def _store_beside(self, replica: LeaderReplica, beside: Beside, now_ms: int) -> None:
+    def _store_beside(self, replica: LeaderReplica, beside: StoresBeside, now_ms: int) -> None:
         """Begin to store a group of this partition, or to write the file of the next one. What waits behind that waits
         for the end of what is under way."""
         if replica.is_storing:
@@ -157,8 +154,8 @@ class AppendQueue:
         answered; what was committed of them is another leader's to find."""
         for replica, (group, stored) in list(self._under_way.items()):
             if not stored.done():
-                if self._beside is not None:
-                    replica.write_ahead(self._beside.executor)
+                if self._stores.beside is not None:
+                    replica.write_ahead(self._stores.beside.executor)
                 continue
             del self._under_way[replica]
             replica.is_storing = False

@@ -51,6 +51,8 @@ class UpkeepRounds:
 
     def __init__(self, clock: Clock, read_bytes: Callable[[], int] = lambda: 0) -> None:
         """`read_bytes`: what clients have read from this broker so far, for which large merges wait, too."""
+        self.put_off: set[TopicPartition] = set()
+        """Those whose upkeep found an append under way, which a broker stores beside its loop."""
         self._clock = clock
         self._read_bytes = read_bytes
         self._load = Load(clock.monotonic_ms())

@@ -13,7 +13,7 @@ from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.replication.metadata.storage_domains import replica_directory, replica_root
 from stratalog.replication.progress.led_here import LedHere, Waiting
 from stratalog.server.view.change_wait import Place
-from stratalog.server.view.marks import Watermarks
+from stratalog.server.view.leader_progress import Watermarks
 from stratalog.server.view.partition_logs import PartitionLogs
 from stratalog.server.view.topology import ClusterTopology
 from stratalog.storage.errors import LogDirNotFoundError, StoreError, UnknownTopicOrPartitionError

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, replace
 
 from stratalog.replication.metadata.image import BrokerState
 from stratalog.replication.progress.led_here import LedHere
@@ -20,6 +21,7 @@ from stratalog.server.bootstrap import Cluster
 from stratalog.server.view.change_wait import Moves, Place
 from stratalog.server.view.shared_read import SharedRead
 from stratalog.storage.errors import LogDirNotFoundError, StoreError
+from stratalog.storage.log.state import NOTHING_REMOVED, RemovedRecords
 from stratalog.storage.records import TopicPartition
 
 
@@ -32,6 +34,37 @@ def led_here_of(cluster: Cluster) -> LedHere:
     """What brokers of this process lead in storage domains; nothing where none run here."""
     own = own_registers_of(cluster)
     return LedHere() if own is None else own.led_here
+
+
+@dataclass(frozen=True, slots=True)
+class Watermarks:
+    """The readable offsets of a partition, `[log_start_offset, high_watermark)`, as the leader published them for the
+    topic with this id, or as its table in a storage domain has them.
+
+    removed  what of the leader's log, up to this version, may be gone that was read before
+    """
+
+    log_start_offset: int
+    high_watermark: int
+    leader_epoch: int
+    version: int
+    topic_id: str
+    removed: RemovedRecords = NOTHING_REMOVED
+
+    @classmethod
+    def of(cls, entry: ReplicaProgress) -> Watermarks:
+        """Those of an entry with a high watermark."""
+        removed = RemovedRecords(entry.removed_version, entry.removed_end)
+        bounds = entry.log_start_offset, entry.high_watermark, entry.leader_epoch, entry.version
+        return cls(*bounds, entry.topic_id, removed)
+
+    def later(self, published: Watermarks) -> Watermarks:
+        """What was published since, whose bounds go no way back."""
+        return replace(
+            published,
+            log_start_offset=max(self.log_start_offset, published.log_start_offset),
+            high_watermark=max(self.high_watermark, published.high_watermark),
+        )
 
 
 class LeaderEntries:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from stratalog.server.offset_spec import LATEST_TIMESTAMP, ListedOffset, OffsetSpec
 from stratalog.server.view.cluster_view import ClusterView
-from stratalog.server.view.marks import Watermarks
+from stratalog.server.view.leader_progress import Watermarks
 from stratalog.server.view.offsets import ViewOffsets
 from stratalog.server.view.records import Isolation
 from stratalog.storage.config_def import ConfigKey, one_of

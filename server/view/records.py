@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol, TypeVar
 import pyarrow as pa
 
 from stratalog.replication.metadata.records import NO_LEADER
-from stratalog.server.view.marks import Watermarks
+from stratalog.server.view.leader_progress import Watermarks
 from stratalog.server.view.partition_logs import PartitionLogs, PartitionReplicas, check_topic
 from stratalog.server.view.progress_changes import ProgressChanges
 from stratalog.server.view.topology import ClusterTopology

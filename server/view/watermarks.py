@@ -14,7 +14,7 @@ from stratalog.replication.controller.election.eligible_leaders import effective
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 from stratalog.replication.progress.progress import UNKNOWN
 from stratalog.server.view.domain_tables import DomainTables
-from stratalog.server.view.marks import Watermarks
+from stratalog.server.view.leader_progress import Watermarks
 from stratalog.server.view.topology import ClusterTopology, LogId
 from stratalog.storage import errors
 from stratalog.storage.errors import StoreError

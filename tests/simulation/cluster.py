@@ -227,7 +227,8 @@ class SimCluster:
             METADATA_ROOT, self.scheduler, self.clock, self._metadata_created, lambda _table, _files, _path: None
         )
         self.hosts = {i: self._host(i) for i in range(1, setting.brokers + 1)}
-        self.lake = SimDisk(DOMAIN_ROOT, self.scheduler, self.clock, self._lake_created, self._lake_deleted)
+        seen, kept_ms = (self._lake_created, self._lake_deleted), setting.upkeep.keep_ms
+        self.lake = SimDisk(DOMAIN_ROOT, self.scheduler, self.clock, *seen, kept_ms)
         self.invariants = Invariants(
             {LAKE: self.lake, **{i: host.disk for i, host in self.hosts.items()}},
             session_silence_ms_min=SESSION_MS // 2,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from stratalog.replication import cadence
 from stratalog.replication.leader.append_queue import AppendQueue
-from stratalog.replication.stores import Beside, any_table
+from stratalog.replication.stores import AppendStores, StoresBeside, any_table
 from stratalog.storage.delta.table import Commit, Committed
 from stratalog.storage.errors import NotLeaderOrFollowerError
 from stratalog.storage.log.partition_log import PartitionLog
@@ -27,7 +27,8 @@ class QueuedBeside(Queued):
         self.threads, self.woken, self.made = HandExecutor(), 0, list[str]()
         self.before: dict[str, Callable[[], None]] = {}
         """What happens once, before such a write."""
-        self.queue = AppendQueue(1, self.leaders, self.stores.clock, beside=Beside(self.threads, self.wake, any_table))
+        stores = AppendStores(beside=StoresBeside(self.threads, self.wake, any_table))
+        self.queue = AppendQueue(1, self.leaders, self.stores.clock, stores=stores)
         self.stores.disk(ROOT).fault = self._access
 
     def wake(self) -> None:

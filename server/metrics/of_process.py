@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Thread
 
 from stratalog.replication.metrics import COUNTER, GAUGE, Labels, Metric
-from stratalog.storage.objects.calls import StoreCalls
+from stratalog.storage.metering.calls import StoreCalls
 
 _IO = Path("/proc/self/io")
 READ, WRITTEN = "read_bytes", "write_bytes"

@@ -16,7 +16,7 @@ from stratalog.clients.console.question import plain
 from stratalog.clients.console.stored import as_of, erasure, files, record_way, who_led
 from stratalog.jobs.command.opened import OpenedCluster
 from stratalog.storage import errors
-from stratalog.storage.objects.calls import calls_of
+from stratalog.storage.metering.calls import calls_of
 from tests.clients.console.console_world import HIDDEN, ORDERS, World, running_world
 from tests.waiting import wait_until
 

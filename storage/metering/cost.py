@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from stratalog.storage.cadence import DAY_MS
 from stratalog.storage.metering.calls import StoreCalls
 from stratalog.storage.metering.prices import REQUESTS, STORAGE, PriceList
 from stratalog.storage.metering.purpose import PURPOSES
 
 GIB_BYTES = 1 << 30
 MILLION = 1_000_000
-DAY_S = 86_400
 DAYS_OF_MONTH = 30
 
 
@@ -74,7 +74,7 @@ def dollars_per_day(dollars_per_s: float) -> float:
     >>> round(dollars_per_day(0.0001), 2)
     8.64
     """
-    return dollars_per_s * DAY_S
+    return dollars_per_s * DAY_MS / 1_000
 
 
 def dollars_per_month(dollars_per_s: float) -> float:

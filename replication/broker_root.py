@@ -16,9 +16,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
+from stratalog.replication.folders import replica_of
 from stratalog.replication.metadata.image import BrokerState
 from stratalog.replication.metadata.records import NO_BROKER_EPOCH
-from stratalog.replication.stores import replica_of
 from stratalog.storage import errors
 from stratalog.storage.objects.port import ObjectStore
 

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, ParamSpec, Protocol, TypeVar
 
+from stratalog.replication.folders import is_topic_folder, replica_of
 from stratalog.replication.shared_fold import SharedFold
 from stratalog.storage import cadence
 from stratalog.storage.clock import Clock, Ids
@@ -34,7 +35,7 @@ class Stores(Protocol):
         """Small objects below the root (progress, sessions, inbox)."""
 
     def table(self, root: str, topic_partition: TopicPartition) -> LogTable:
-        """The replica `<root>/<topic>-<partition>`."""
+        """The replica `<root>/<topic>-<partition>`. The folder of a topic in a storage domain is a root, too."""
 
     def replicas(self, root: str) -> list[TopicPartition]:
         """The replicas that have a directory below the root."""
@@ -137,18 +138,6 @@ def request_ms_max(session_timeout_ms: int) -> int:
     return max(1, min(cadence.REQUEST.ms, session_timeout_ms // 6))
 
 
-def replica_of(directory: str) -> TopicPartition | None:
-    """The replica of a directory: partition 3 of `access-log` for `access-log-3`; None for any other directory."""
-    topic, dash, partition = directory.rpartition("-")
-    return TopicPartition(topic, int(partition)) if dash and topic and partition.isdecimal() else None
-
-
-def replica_of_leftover(directory: str) -> TopicPartition | None:
-    """The replica whose deletion left this directory (`ObjectStore.leftovers`): partition 3 of `access-log` for
-    `access-log-3.0123456789abcdef0123456789abcdef-delete`."""
-    return replica_of(directory.rpartition(".")[0])
-
-
 class DeltaStores:
     """Delta tables on object stores, one cached connection a root. `cache` keeps the newest files' rows."""
 
@@ -184,6 +173,9 @@ class DeltaStores:
         return open_store(root, request_ms=self._request_ms, retries_ms=self._retries_ms, settings=self._settings)
 
     def table(self, root: str, topic_partition: TopicPartition) -> LogTable:
+        place, _, folder = root.rpartition("/")
+        if place and is_topic_folder(folder):  # all topics of a storage domain share its connections
+            return DeltaLogTable(self.objects(place), f"{folder}/{topic_partition}", self._ids, self._cache)
         return DeltaLogTable(self.objects(root), str(topic_partition), self._ids, self._cache)
 
     def replicas(self, root: str) -> list[TopicPartition]:

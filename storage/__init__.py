@@ -5,6 +5,7 @@ clock         time and identifiers as arguments
 cadence       pauses and bounds: how they are computed, and the table of this room's
 config_def    what a config is: type, range, default, documentation (Kafka: `ConfigDef`)
 log_lines     loggers whose records are one line each
+step_times    how long each step of something took, for a line of the log
 extras        packages that only an extra brings
 records       records and batches, and the schema of a data file
 topic_config  topic configs with Kafka's names

@@ -222,6 +222,10 @@ class InvalidConfigError(StratalogError, code=40):
     """A config has no such name or value."""
 
 
+class UnknownStorageDomainError(InvalidConfigError):
+    """No storage domain of the cluster has this name."""
+
+
 class InvalidRequestError(StratalogError, code=42):
     """The request contradicts itself or the protocol."""
 

@@ -1,31 +1,30 @@
-"""How long each step of something took, for a line of the server's log. Pure but for the clock."""
+"""How long each step of something took, for a line of the server's log. Pure."""
 
 from __future__ import annotations
 
-from stratalog.storage.clock import Clock
+from collections.abc import Callable
 
 
 class StepTimes:
     """`done` after each step; as text, the steps in order.
 
-    >>> from stratalog.storage.clock import ManualClock
-    >>> clock = ManualClock()
-    >>> times = StepTimes(clock)
-    >>> clock.advance(250)
+    >>> now_ms = iter([1_000, 1_250, 1_250])
+    >>> times = StepTimes(lambda: next(now_ms))
     >>> times.done("sync")
     >>> times.done("loop")
     >>> str(times)
     'sync 250 ms, loop 0 ms'
     """
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._since_ms = clock.monotonic_ms()
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        """`now_ms`: of a monotonic clock."""
+        self._now_ms = now_ms
+        self._since_ms = now_ms()
         self._steps: list[tuple[str, int]] = []
 
     def done(self, step: str) -> None:
         """This step ended now; it began when the one before ended."""
-        now_ms = self._clock.monotonic_ms()
+        now_ms = self._now_ms()
         self._steps.append((step, now_ms - self._since_ms))
         self._since_ms = now_ms
 

@@ -147,6 +147,13 @@ class LogConfig:
         "How long a merged, compacted or expired file stays for readers of an older version of the table, if the disk "
         "has room; at least file.delete.delay.ms, which alone holds for what an erasure removed.",
     )
+    stratalog_storage_domain: str = config_field(
+        "STRING",
+        "",
+        "",
+        "The storage domain in which a topic is placed when it is made: there a partition has one table for all its "
+        "brokers. Empty: each replica has a table in its broker's root.",
+    )
     unclean_leader_election_enable: bool = config_field(
         "BOOLEAN", False, "", "Whether a replica that is not in sync may lead when no other is left, losing records."
     )

@@ -159,12 +159,16 @@ class _Pass:
         self._replicas: list[_Replica] = []
 
     def open_replicas(self, view: ClusterView, open_log: Callable[[TopicPartition, str], LogReader]) -> None:
-        """Fold the tables of all readable replicas, the leader's first."""
+        """Fold the tables of all readable replicas, the leader's first; one that several share, once."""
         state = self._state
+        opened: set[str] = set()
         first = state.leader if state.leader != NO_LEADER else state.isr[0]
         for broker_id in sorted(state.replicas, key=lambda each: (each != first, each not in state.isr)):
             try:
-                root = view.image.brokers[broker_id].registration.root
+                root = view.replica_root(state.topic_partition, broker_id)
+                if root is None or root in opened:
+                    continue
+                opened.add(root)
                 log = open_log(state.topic_partition, root)
             except StratalogError as reason:
                 self._add_error(broker_id, self.position, reason)

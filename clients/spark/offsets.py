@@ -226,10 +226,9 @@ class OffsetFetcher:
         self, topic_partition: TopicPartition, start: int, end: int, read_committed: bool
     ) -> PlannedFiles | None:
         image, topic = self.view.image, topic_partition.topic
-        leader = image.brokers.get(self.view.leader(topic_partition))
-        if leader is None:
+        root = self.view.leader_root(topic_partition)
+        if root is None:
             return None
-        root = leader.registration.root
 
         def look(log: LogReader) -> PlannedFiles | None:
             log.refresh()

@@ -15,7 +15,7 @@ from stratalog.jobs.command.opened import open_cluster
 from stratalog.jobs.command.terminal import DONE, UsageError
 from stratalog.jobs.command.tool import Command
 from stratalog.jobs.command.words import Words
-from stratalog.jobs.replicas.storage_cost import METADATA_ROOT, REQUESTS, RootCost, costs_of_roots
+from stratalog.jobs.replicas.storage_cost import DOMAIN, METADATA_ROOT, REQUESTS, RootCost, costs_of_roots
 from stratalog.replication.price_lists import price_book
 from stratalog.server.admin.log_dirs import LogDirDescription
 from stratalog.server.view.cluster_view import ClusterView
@@ -44,7 +44,7 @@ FLAGS = {**CLUSTER, "": (
          "be queried if no topic list is specified.", default=""),
     Flag("broker-list", "IDS", 'The list of brokers to be queried in the form "0,1,2". All brokers in the cluster will '
          "be queried if no broker list is specified."),
-    switch("cost", "What the bytes of each root cost a month. By the metadata root every object is counted: a listing."),
+    switch("cost", "What the bytes of each root cost a month. With --root every object is counted: a listing."),
     Flag("prices", "LISTS", "With --cost: lists of conf/prices.toml, or paths of files like it, with commas between. "
          "Without one for a root's kind its default there holds."),
 )}
@@ -87,8 +87,12 @@ def json_line(described: Mapping[int, LogDirDescription], costs: Mapping[str, Ro
         }
         for broker_id, log_dir in sorted(described.items())
     ]
-    metadata = {"metadataRoot": _cost(costs, METADATA_ROOT)} if METADATA_ROOT in costs else {}
-    return json.dumps({"version": VERSION, "brokers": brokers, **metadata}, separators=(",", ":"))
+    found = {"version": VERSION, "brokers": brokers}
+    if METADATA_ROOT in costs:
+        domains = [name for name in costs if name.startswith(DOMAIN)]
+        found["domains"] = [{"domain": name.removeprefix(DOMAIN), **_cost(costs, name)} for name in domains]
+        found["metadataRoot"] = _cost(costs, METADATA_ROOT)
+    return json.dumps(found, separators=(",", ":"))
 
 
 def _cost(costs: Mapping[str, RootCost], name: str) -> dict[str, object]:

@@ -20,9 +20,12 @@ REQUESTS = (
     "The cost of requests is counted by each broker: stratalog_store_cost_dollars_total and "
     "stratalog_store_dollars_per_day at its stratalog.metrics.port. Neither storage nor brokers that are asked show it."
 )
-METADATA_ROOT = "the metadata root"
+METADATA_ROOT, DOMAIN = "the metadata root", "the storage domain "
 NO_LIST = "no list of prices is for this kind of root: give one by --prices"
-DATA_FILES_ALONE = "the data files alone: --root instead of --bootstrap-server counts every object"
+DATA_FILES_ALONE = (
+    "the data files alone, a storage domain's with each broker: --root instead of --bootstrap-server counts every "
+    "object where it is"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,7 @@ class RootCost:
 def costs_of_roots(
     view: ClusterView | None, described: Mapping[int, LogDirDescription], book: PriceBook
 ) -> dict[str, RootCost]:
-    """By a name for the reader: each described broker's root and, on storage, the metadata root.
+    """By a name for the reader: each described broker's root; on storage the domains and the metadata root, too.
 
     view  the cluster on storage; None: its brokers were asked
     """
@@ -100,6 +103,8 @@ def costs_of_roots(
         stored = _of_replicas(log_dir) if view is None else _listed(view, log_dir.path)
         found[f"broker {broker_id}"] = _cost(log_dir.path, book, stored, is_whole=view is not None)
     if view is not None:
+        for name, domain in sorted(view.image.storage_domains.items()):
+            found[f"{DOMAIN}{name}"] = _cost(domain.url, book, _listed(view, domain.url), is_whole=True)
         found[METADATA_ROOT] = _cost(view.root, book, _listed(view, view.root), is_whole=True)
     return found
 

@@ -40,7 +40,7 @@ from stratalog.replication.leader.purgatory import ProducePurgatory
 from stratalog.replication.leader.replica import LeaderReplica, WaitingAppend
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.log import MetadataLog, metadata_of_part
-from stratalog.replication.metadata.records import NO_BROKER_EPOCH
+from stratalog.replication.metadata.records import NO_BROKER_EPOCH, RegisterBrokerRecord
 from stratalog.replication.metrics import BrokerMetrics, Metric, RunState
 from stratalog.replication.progress.follower_watch import FollowerWatch
 from stratalog.replication.progress.known_committed import remove_old_progress
@@ -247,7 +247,7 @@ class Broker:
         refusals name the new leaders."""
         self._registration.is_leaving = True
         clock = self._loop.clock
-        times = StepTimes(clock)
+        times = StepTimes(clock.monotonic_ms)
         end_ms = clock.monotonic_ms() + cadence.DRAIN.ms
         while self._appends.append_waiting(clock.monotonic_ms()) and clock.monotonic_ms() < end_ms:
             pass
@@ -401,6 +401,8 @@ class Broker:
             self.coordinators.check_leader(topic_partition)
             turn.to_apply.discard(topic_partition)
             loop.raise_high_watermark(topic_partition, now_ms)  # a smaller min.insync.replicas commits more
+        if any(isinstance(each, RegisterBrokerRecord) for each in changed):
+            self._isr_changes.brokers_came()
         self.coordinators.partitions_deleted(deleted_partitions(changed))
         self._removed_topics.step(self.broker_epoch)
 

@@ -33,7 +33,6 @@ from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.replication.metrics import BrokerMetrics
 from stratalog.replication.progress.known_committed import (
     KnownCommitted,
-    had_records,
     known_committed,
     published_before,
 )
@@ -148,7 +147,7 @@ class HostedReplicas:
                 self.metrics,
                 self._set_offline,
                 self.upkeep.append_pause_ms,
-                partial(had_records, self.tables.objects),
+                lambda state, topic_id: self.tables.had_records(image(), state, topic_id),
                 lambda: image().next_producer_id,
                 ports.file_writers,
                 wake,
@@ -197,7 +196,10 @@ class HostedReplicas:
                     self._reconfigure(topic_partition, image)
                     self._log_state(new, "ISR updated")
             case StopReplica():
-                if state is not None:
+                if state is not None and state.domain:  # the table is that of those to which it is assigned
+                    self.stop_leading(topic_partition, NOT_ASSIGNED)
+                    self._forget(topic_partition)
+                elif state is not None:
                     self.stop_leading(topic_partition, NOT_ASSIGNED)
                     self.removals.begin(topic_partition, topic_id, state.leader_epoch)
                     self.removals.seal_some(now_ms)
@@ -225,21 +227,26 @@ class HostedReplicas:
         held = self._replicas.get(topic_partition)
         applied = held.applied if isinstance(held, StoppedReplica) else held
         if applied is not None and applied.topic_id != topic_id:
-            self._stop_deleted(topic_partition, applied.topic_id)
+            self._stop_deleted(applied)
 
     def _sealed(self, topic_partition: TopicPartition) -> int:
         """A replica that left is sealed. Returns its `file.delete.delay.ms`."""
-        self._replicas.pop(topic_partition, None)
         delay_ms = self._settings.configs.of(topic_partition.topic, self._image()).file_delete_delay_ms
-        self._settings.configs.forget(topic_partition.topic)
+        self._forget(topic_partition)
         return delay_ms
+
+    def _forget(self, topic_partition: TopicPartition) -> None:
+        self._replicas.pop(topic_partition, None)
+        self._settings.configs.forget(topic_partition.topic)
 
     def _maybe_sealed(self) -> set[TopicPartition]:
         """Replicas that may wait for the deletion of a sealed table: only those that are not in sync do."""
-        applied = [each.state for each in self._replicas.values() if isinstance(each, LocalReplica)]
+        held = [each.state for each in self._replicas.values() if isinstance(each, LocalReplica)]
+        applied = [state for state in held if not state.domain]
         tables = self.tables
         out_of_sync = {s.topic_partition for s in applied if tables.broker_id not in s.isr and tables.is_assigned(s)}
-        return out_of_sync.union(tp for tp, replica in self.leaders.items() if replica.is_starting)
+        starting = (tp for tp, leader in self.leaders.items() if leader.is_starting and not leader.state.domain)
+        return out_of_sync.union(starting)
 
     # -- leading -----------------------------------------------------------------------------------------
 
@@ -248,7 +255,7 @@ class HostedReplicas:
         self.stop_leading(topic_partition, f"epoch {state.leader_epoch} began")
         expiration_ms = self._settings.producer_id_expiration_ms
         tables = self.tables
-        log = PartitionLog(tables.table(topic_partition), config, tables.clock, tables.ports.ids, expiration_ms)
+        log = PartitionLog(tables.table_of(state, image), config, tables.clock, tables.ports.ids, expiration_ms)
         committed = known_committed(self._committed.get(topic_partition), topic_id, state)
         self.leaders[topic_partition] = LeaderReplica(state, topic_id, log, self._settings.ports, committed)
         erases = partial(self._erases_of, topic_partition)
@@ -267,14 +274,15 @@ class HostedReplicas:
         if replica is not None:
             replica.reconfigure(self._settings.configs.of(topic_partition.topic, image))
 
-    def _stop_deleted(self, topic_partition: TopicPartition, topic_id: str) -> None:
-        """The topic is gone: drop its table, but not one that a session has made for a new topic of that name."""
-        reason = "its topic was deleted"
+    def _stop_deleted(self, applied: LocalReplica) -> None:
+        """The topic is gone: drop its table, but not one that a session has made for a new topic of that name.
+        `ReplicaDeletions` drops those in storage domains."""
+        topic_partition, reason = applied.state.topic_partition, "its topic was deleted"
         self.stop_leading(topic_partition, reason, errors.UnknownTopicOrPartitionError)
-        table = self.tables.table(topic_partition)
-        table.drop(lambda: is_of_topic(table, (topic_id,), self.tables.clock, self.tables.ports.ids))
-        self._replicas.pop(topic_partition, None)
-        self._settings.configs.forget(topic_partition.topic)
+        if not applied.state.domain:
+            table = self.tables.table(topic_partition)
+            table.drop(lambda: is_of_topic(table, (applied.topic_id,), self.tables.clock, self.tables.ports.ids))
+        self._forget(topic_partition)
         self.tables.log(f"stopped replica {topic_partition}: {reason}")
 
     def stop_leading(
@@ -382,7 +390,7 @@ class HostedReplicas:
         reports = []
         for topic_partition, reason in sorted(self.offline.items()):
             damage, leader = damage_in(reason), self.leaders[topic_partition]
-            table = self.tables.table(topic_partition)
+            table = leader.log.table
             if damage is not None and table.damage() is None:
                 table.note_damage(damage)
             is_absent = isinstance(reason, errors.LogLostError)

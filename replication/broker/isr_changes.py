@@ -62,6 +62,12 @@ class IsrChanges:
         loop.turn.to_expand |= moved
         return bool(moved)
 
+    def brokers_came(self) -> None:
+        """Brokers registered: in storage domains they are in sync from now on."""
+        led = self._loop.leaders.items()
+        waiting = {tp for tp, each in led if each.state.domain and len(each.state.isr) < len(each.state.replicas)}
+        self._loop.turn.to_expand |= waiting
+
     def propose(self) -> None:
         """Propose the ISR changes of all partitions in one piece; until the outcome is known the maximal ISR holds."""
         loop, turn = self._loop, self._loop.turn
@@ -76,9 +82,14 @@ class IsrChanges:
         wanted = isr_changes(led, live, turn.begun_ms, lag_ms_max) if is_due else isr_expansions(led, live)
         if not wanted:
             return
-        epochs = self.followers.broker_epochs()
+        caught_up, registered = self.followers.broker_epochs(), {i: each.broker_epoch for i, each in live.items()}
         proposed = [
-            proposed_isr(partition, loop.leaders[partition.state.topic_partition].topic_id, isr, epochs)
+            proposed_isr(
+                partition,
+                loop.leaders[partition.state.topic_partition].topic_id,
+                isr,
+                registered if partition.state.domain else caught_up,
+            )
             for partition, isr in wanted
         ]
         broker_epoch = self._registration.broker_epoch

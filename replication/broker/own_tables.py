@@ -5,16 +5,19 @@ through the broker's stores; every change is a line of the state change log.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from stratalog.replication.broker_root import clean_shutdown_epoch, directory_id
 from stratalog.replication.controller.brokers import FoundRoot
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.records import PartitionRecord
+from stratalog.replication.metadata.storage_domains import replica_root
+from stratalog.replication.progress.known_committed import had_records
 from stratalog.replication.replica.removal import delete_stray, delete_unknown, has_begun, is_sealed
 from stratalog.replication.stores import Ports
 from stratalog.storage.clock import Clock
 from stratalog.storage.delta.table import LogTable
-from stratalog.storage.errors import StratalogError
+from stratalog.storage.errors import LogDirNotFoundError, StoreError, StratalogError
 from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.records import TopicPartition
@@ -37,7 +40,27 @@ class OwnTables:
         return self.ports.clock
 
     def table(self, topic_partition: TopicPartition) -> LogTable:
+        """The one below this broker's root."""
         return self.ports.stores.table(self._root, topic_partition)
+
+    def table_of(self, state: PartitionRecord, image: ClusterImage) -> LogTable:
+        """That of the broker's replica: in a storage domain it is the others', too."""
+        root = replica_root(image, state, self.broker_id) if state.domain else self._root
+        assert root is not None
+        return self.ports.stores.table(root, state.topic_partition)
+
+    def had_records(self, image: ClusterImage, state: PartitionRecord, topic_id: str) -> bool:
+        """Whether this broker has published that there are records of the partition; in a storage domain, whether any
+        of its replicas has, as far as their roots answer."""
+        if not state.domain:
+            return had_records(self.objects, state, topic_id)
+        for broker_id in state.replicas:
+            broker = image.brokers.get(broker_id)
+            with suppress(StoreError, LogDirNotFoundError):
+                objects = None if broker is None else self.ports.stores.objects(broker.registration.root)
+                if objects is not None and had_records(objects, state, topic_id):
+                    return True
+        return False
 
     def names(self) -> Sequence[TopicPartition]:
         """The replicas that have a table, as a listing shows them now."""

@@ -194,6 +194,8 @@ class _Restart:
 
     def applied_to(self, partition: PartitionRecord) -> PartitionRecord | None:
         """The partition after the registration; None when nothing changes."""
+        if partition.domain:
+            return self._applied_in_domain(partition)
         if self.broker_id not in partition.isr:
             is_eligible = self.broker_id in partition.elr and not self.is_intact
             return self._changed(partition) if is_eligible else None
@@ -203,6 +205,15 @@ class _Restart:
         if lost and self.broker_id not in partition.lost:
             return _without_log(partition, self.broker_id, self.live, self.controller_epoch)
         if not lost and self.broker_id in partition.lost:
+            return replace(self._changed(partition), lost=())
+        if partition.leader != self.broker_id:
+            return None
+        leader = NO_LEADER if self.recovers else self.broker_id
+        return partition.changed(controller_epoch=self.controller_epoch, leader=leader, bump_leader_epoch=True)
+
+    def _applied_in_domain(self, partition: PartitionRecord) -> PartitionRecord | None:
+        """The broker's disk has nothing of it. A table that was gone is looked for again."""
+        if self.broker_id in partition.lost:
             return replace(self._changed(partition), lost=())
         if partition.leader != self.broker_id:
             return None
@@ -230,6 +241,9 @@ def _without_log(
 ) -> PartitionRecord:
     """The partition when the log of a member of its ISR cannot be counted on any more. The others lead, or are waited
     for; without others nobody leads, and the member stays as a lost one."""
+    if partition.domain:  # the others have no other table
+        offline = partition.changed(controller_epoch=controller_epoch, leader=NO_LEADER, bump_leader_epoch=True)
+        return replace(offline, lost=partition.isr)
     others = _others(partition, broker_id)
     if not others:
         offline = partition.changed(controller_epoch=controller_epoch, leader=NO_LEADER, bump_leader_epoch=True)
@@ -344,7 +358,8 @@ def report_offline(
         partition = image.state_of(replica.partition)
         if partition is None or (partition.leader, partition.partition_epoch) != (broker_id, replica.partition_epoch):
             continue
-        election = elect_controlled_shutdown(partition, live, {broker_id})
+        is_gone = replica.is_absent and bool(partition.domain)
+        election = None if is_gone else elect_controlled_shutdown(partition, live, {broker_id})
         if election is not None and election.changes(partition):
             moved.append(election.applied_to(partition, image.controller_epoch))
         elif election is None and replica.is_absent:

@@ -11,6 +11,8 @@ OAR {1,2,3} -> RAR {4,5,6}: replicas 4,5,6,1,2,3, adding 4,5,6, removing 1,2,3; 
 Source: `ReplicationControlManager`, `PartitionReassignmentReplicas`, `PartitionReassignmentRevert`,
 `PartitionChangeBuilder` of Kafka's KRaft controller. A new target during a reassignment keeps OAR, as in KIP-455:
 replicas of the earlier target only are dropped at once, and a cancellation returns to OAR.
+
+In a storage domain all replicas have the same table: the request itself ends the reassignment, and nothing is copied.
 """
 
 from __future__ import annotations
@@ -161,6 +163,8 @@ def _reassigned(
 ) -> PartitionRecord:
     """The next state towards `target`; `current` itself when `target` is under way or reached."""
     live = image.live_brokers().keys()
+    if current.domain:
+        return _next_state(current, _moved_in_domain(current, target, live), image.controller_epoch)
     original = original_replicas(current)
     removing = tuple(sorted(set(original) - set(target)))
     replicas = (*target, *removing)
@@ -181,6 +185,14 @@ def _reassigned(
         after = replace(after, leader=NO_LEADER if election is None else election.leader)
     after = _finished(after, live) or after
     return _next_state(current, after, image.controller_epoch, unclean=is_unclean)
+
+
+def _moved_in_domain(current: PartitionRecord, target: tuple[int, ...], live: Collection[int]) -> PartitionRecord:
+    """The partition on these brokers, apart from epochs. Without a live one it keeps an ISR, which is never empty."""
+    isr = tuple(r for r in target if r in live) or target
+    leader = current.leader if current.leader in isr else next((r for r in isr if r in live), NO_LEADER)
+    keeps_isr = set(target) == set(current.replicas)
+    return replace(current, replicas=target, isr=current.isr if keeps_isr else isr, leader=leader)
 
 
 def _finished(partition: PartitionRecord, live: Collection[int]) -> PartitionRecord | None:

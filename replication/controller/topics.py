@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from stratalog.replication.controller.election.eligible_leaders import end_eligibility, min_isr_of, topic_min_isr
 from stratalog.replication.controller.placement import assign_replicas, check_assignment, check_replica_count
 from stratalog.replication.controller.reassignment import original_replicas
+from stratalog.replication.controller.storage_domains import check_not_moved, placed_in
 from stratalog.replication.internal_topics import is_internal
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.records import (
@@ -79,7 +80,7 @@ def create_topic(
     The leader is the first live replica, the ISR the live ones, all epochs start at 0. A topic with the same `topic_id`
     is the caller's own earlier success. Raises PolicyViolationError (more than 10,000 partitions), InvalidTopicError,
     TopicAlreadyExistsError, InvalidPartitionsError, InvalidReplicationFactorError, InvalidReplicaAssignmentError,
-    InvalidRequestError (an `assignment` and numbers), and the errors of `check_configs`.
+    InvalidRequestError (an `assignment` and numbers), and the errors of `check_configs` and `placed_in`.
     """
     check_topic_name(name)
     if image.topic_ids.get(name) == topic_id:
@@ -87,6 +88,7 @@ def create_topic(
     _check_name_is_free(image, name)
     overrides = dict(configs or {})
     check_configs({**image.topic_defaults, **overrides})
+    domain = placed_in(image, {**image.topic_defaults, **overrides})
     if assignment is None:
         partitions, replication_factor = _or_defaults(image, partitions, replication_factor)
         check_new_partitions(partitions)
@@ -96,7 +98,8 @@ def create_topic(
         check_new_partitions(len(assignment))
         check_assignment(assignment, image.brokers)
     config_records = (ConfigRecord(name, key, value) for key, value in sorted(overrides.items()))
-    return Result((TopicRecord(name, topic_id), *config_records, *_new_partitions(image, name, assignment)), topic_id)
+    states = _new_partitions(image, name, assignment, domain)
+    return Result((TopicRecord(name, topic_id), *config_records, *states), topic_id)
 
 
 def create_partitions(
@@ -132,7 +135,7 @@ def create_partitions(
     else:
         check_assignment(assignment, image.brokers, first_partition=len(existing))
         _check_growth(assignment, new, replication_factor)
-    return Result(tuple(_new_partitions(image, name, assignment)), new)
+    return Result(tuple(_new_partitions(image, name, assignment, existing[0].domain)), new)
 
 
 def _or_defaults(image: ClusterImage, partitions: int, replication_factor: int) -> tuple[int, int]:
@@ -161,7 +164,8 @@ def delete_topic(image: ClusterImage, name: str, topic_id: str | None = None) ->
         raise errors.UnknownTopicIdError(f"topic '{name}' has the id {known_id} by now, not {topic_id}")
     states = _existing_partitions(image, name)
     brokers = sorted({replica for state in states for replica in state.replicas})
-    deletion = TopicDeletionRecord(name, known_id, len(states), tuple(brokers))
+    domains = sorted({state.domain for state in states} - {""})
+    deletion = TopicDeletionRecord(name, known_id, len(states), tuple(brokers), tuple(domains))
     return Result((RemoveTopicRecord(name, known_id), deletion), known_id)
 
 
@@ -177,6 +181,7 @@ def alter_config(
     before, defaults = image.topic_overrides(name), image.topic_defaults
     after = {key: value for key, value in {**before, **changes}.items() if value is not None}
     check_configs({**defaults, **after})
+    check_not_moved(image, name, changes, {**defaults, **after})
     changed = [key for key in sorted(changes) if before.get(key) != after.get(key)]
     is_lowered = min_isr_of({**defaults, **after}) < topic_min_isr(image, name)
     states = end_eligibility(image, name) if is_lowered else ()
@@ -232,7 +237,7 @@ def _placed(
     return dict(enumerate(placed, start=first))
 
 
-def _new_partitions(image: ClusterImage, name: str, assignment: Assignment) -> Iterable[PartitionRecord]:
+def _new_partitions(image: ClusterImage, name: str, assignment: Assignment, domain: str) -> Iterable[PartitionRecord]:
     live = image.live_brokers()
     for partition, replicas in sorted(assignment.items()):
         isr = tuple(r for r in replicas if r in live)
@@ -250,4 +255,5 @@ def _new_partitions(image: ClusterImage, name: str, assignment: Assignment) -> I
             isr=isr,
             partition_epoch=0,
             controller_epoch=image.controller_epoch,
+            domain=domain,
         )

@@ -36,11 +36,12 @@ RESCAN_MIN = 8
 
 
 def fetched_from(state: PartitionRecord, broker_id: int, fetcher_id: int, fetchers: int) -> int:
-    """The leader that one fetcher of a broker fetches this partition from; NO_LEADER if it does not.
+    """The leader that one fetcher of a broker fetches this partition from; NO_LEADER if it does not, as where both have
+    one table in a storage domain.
 
     fetchers  `num.replica.fetchers`: each partition falls to one of them
     """
-    if broker_id not in state.replicas or state.leader == broker_id:
+    if broker_id not in state.replicas or state.leader == broker_id or state.domain:
         return NO_LEADER
     is_its = fetchers == 1 or crc32(str(state.topic_partition).encode()) % fetchers == fetcher_id
     return state.leader if is_its else NO_LEADER

@@ -3,6 +3,9 @@
 The rules of Kafka's `Partition`: the broker feeds it what it appended and what the followers published, and asks it
 what is committed (promise 17) and which ISR it wants. A follower that caught up joins the ISR, one that lags leaves it.
 The changes of all partitions go into one commit, which `controller.brokers.alter_partition` checks.
+
+In a storage domain all replicas have the leader's table: what it stores is committed, nobody lags, and each live
+replica joins.
 """
 
 from __future__ import annotations
@@ -79,7 +82,8 @@ class Partition:
     @property
     def commits_alone(self) -> bool:
         """Whether this leader is the whole ISR, and that is large enough: what it stores is committed."""
-        return self.state.isr == (self.broker_id,) and not self.joining and not self.is_under_min_isr
+        is_whole_isr = self.state.isr == (self.broker_id,) and not self.joining
+        return bool(self.state.domain) or (is_whole_isr and not self.is_under_min_isr)
 
     def update_state(self, state: PartitionRecord, now_ms: int) -> None:
         """A newer committed state of the same leader epoch: it decides every change that was under way."""
@@ -140,6 +144,8 @@ class Partition:
         - while the ISR is under `min.insync.replicas` (KIP-966): a replica that left it may still be elected. But what
           lies below the log's start is committed in any case.
         """
+        if self.state.domain:
+            return self._commit_all()
         waited_for = self.maximal_isr | {r for r in self.followers if self._is_about_to_join(r, now_ms, lag_ms_max)}
         log_ends = [self.followers[r].log_end_offset for r in waited_for if r in self.followers]
         candidate = min([self.log_end_offset, *log_ends])
@@ -151,6 +157,13 @@ class Partition:
         if candidate <= self.high_watermark:
             return False
         self.high_watermark = candidate
+        return True
+
+    def _commit_all(self) -> bool:
+        """In a storage domain: the table is everybody's, so its end is committed."""
+        if self.log_end_offset <= self.high_watermark:
+            return False
+        self.held_by_isr = self.high_watermark = self.log_end_offset
         return True
 
     @property
@@ -170,7 +183,7 @@ class Partition:
         return {r for r in self.isr if r in self.followers and self._lags(self.followers[r], now_ms, lag_ms_max)}
 
     def _lags(self, follower: FollowerState, now_ms: int, lag_ms_max: int) -> bool:
-        if follower.log_end_offset >= self.log_end_offset:
+        if self.state.domain or follower.log_end_offset >= self.log_end_offset:
             return False
         return follower.last_caught_up_ms is None or now_ms - follower.last_caught_up_ms > lag_ms_max
 
@@ -185,6 +198,8 @@ class Partition:
             return set()
         needed = max(self.held_by_isr, self.epoch_start_offset)
         outside = (set(self.followers) & set(live)) - (set(self.isr) if again else self.maximal_isr)
+        if self.state.domain:
+            return outside
         return {r for r in outside if self.followers[r].log_end_offset >= needed}
 
     def begin_joining(self, replicas: Iterable[int]) -> None:

@@ -235,11 +235,11 @@ class LeaderReplica:
 
         A member of the ISR has none where nothing was committed since it is one, as soon after the topic's creation.
         While another member remains that one may lead: it has a table, or is as good. When it has left the ISR, what
-        this broker has published since the last unclean election decides.
+        this broker has published since the last unclean election decides; in a storage domain, what all have.
         """
         if self.leader_epoch == 0:
             return
-        may_have_more = len(self.state.isr) > 1 or bool(self.state.elr)
+        may_have_more = self.may_be_replaced or bool(self.state.elr)
         had_records = self._known_committed > 0 or self._ports.had_records(self.state, self.topic_id)
         if may_have_more or had_records:
             raise errors.LogLostError(
@@ -268,8 +268,8 @@ class LeaderReplica:
 
     @property
     def may_be_replaced(self) -> bool:
-        """Whether another replica holds all that this one does: a member of the ISR."""
-        return len(self.state.isr) > 1
+        """Whether another replica holds all that this one does: a member of the ISR with a table of its own."""
+        return len(self.state.isr) > 1 and not self.state.domain
 
     def _epoch_start_offset(self) -> int:
         """From the leader epoch cache when the table showed this epoch before: the start was retried."""

@@ -26,8 +26,10 @@ from stratalog.replication.metadata.records import (
     ProducerIdsRecord,
     RegisterBrokerRecord,
     RemoveAccessControlEntryRecord,
+    RemoveStorageDomainRecord,
     RemoveTopicRecord,
     RemoveUserScramCredentialRecord,
+    StorageDomainRecord,
     TombstoneRecord,
     TopicDeletionRecord,
     TopicRecord,
@@ -81,6 +83,7 @@ class ClusterImage:
     controller_id: int = NO_LEADER
     controller_epoch: int = 0
     brokers: Mapping[int, BrokerState] = field(default_factory=LayeredMap)
+    storage_domains: Mapping[str, StorageDomainRecord] = field(default_factory=LayeredMap)
     topic_ids: Mapping[str, str] = field(default_factory=LayeredMap)
     partitions: Mapping[TopicPartition, PartitionRecord] = field(default_factory=LayeredMap)
     configs: Mapping[str, Mapping[str, str]] = field(default_factory=LayeredMap)
@@ -174,6 +177,7 @@ class _Fold:
         self.topic_defaults = image.topic_defaults
         self.topic_changes = image.topic_changes
         self.brokers = MapDraft(image.brokers)
+        self.storage_domains = MapDraft(image.storage_domains)
         self.topic_ids = MapDraft(image.topic_ids)
         self.partitions = MapDraft(image.partitions)
         self.configs = MapDraft(image.configs)
@@ -196,6 +200,7 @@ class _Fold:
             controller_id=self.controller_id,
             controller_epoch=self.controller_epoch,
             brokers=self.brokers.done(),
+            storage_domains=self.storage_domains.done(),
             topic_ids=self.topic_ids.done(),
             partitions=self.partitions.done(),
             configs=self.configs.done(),
@@ -224,6 +229,11 @@ class _Fold:
                 self._replay_topic(record)
             case ConfigRecord():
                 self._replay_config(record)
+            case StorageDomainRecord():
+                self.storage_domains.put(record.name, record)
+            case RemoveStorageDomainRecord():
+                self.storage_domains.pop(record.name)
+                self._end(record.key)
             case EraseRecord():
                 erases = self.erases.current.get(record.topic, {})
                 self.erases.put(record.topic, {**erases, record.erase_id: record})
@@ -357,6 +367,8 @@ class _Fold:
                 self._put_or_pop(self.erases, owner, {i: erase for i, erase in erases.items() if i != int(name)})
             case "deletion":
                 self.deletions.pop(rest)
+            case "domain":
+                self.storage_domains.pop(rest)
             case "acl":
                 self.acls.pop(rest)
             case "scram":

@@ -110,6 +110,24 @@ class UnregisterBrokerRecord(_KeyedRecord, key="broker/{0.broker_id}"):
 
 
 @dataclass(frozen=True, slots=True)
+class StorageDomainRecord(_KeyedRecord, key="domain/{0.name}"):
+    """A place whose durability is somebody else's business, in which partitions have one table for all their brokers.
+
+    url      of the place, without a slash at its end: a bucket's prefix, or a directory that all brokers see
+    durable  whether what is stored there survives the loss of any machine: topics are placed in no other
+    """
+
+    name: str
+    url: str
+    durable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveStorageDomainRecord(_KeyedRecord, key="domain/{0.name}"):
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class TopicRecord(_KeyedRecord, key="topic/{0.name}"):
     name: str
     topic_id: str
@@ -126,13 +144,14 @@ class TopicDeletionRecord(_KeyedRecord, key="deletion/{0.topic_id}"):
     """A removed topic whose replicas `brokers` have yet to delete; none left: the deletion is over.
 
     Written with the topic's removal and again for each broker that is done, so that a deletion outlives a broker that
-    is down meanwhile. `partitions`: the topic's number of partitions.
+    is down meanwhile. `partitions`: the topic's number of partitions. `domains`: the storage domains with its tables.
     """
 
     topic: str
     topic_id: str
     partitions: int
     brokers: tuple[int, ...]
+    domains: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +244,7 @@ class PartitionRecord(_KeyedRecord, key="partition/{0.topic}/{0.partition}"):
     Members of the ISR and replicas that are no longer assigned are in neither: see `eligible_leaders`.
     `lost`: members of the ISR whose table is gone. They lead only by an unclean election; while nobody else may lead,
     the partition is offline.
+    `domain`: the storage domain with the one table of all replicas; empty: each replica has one in its broker's root.
     """
 
     topic: str
@@ -241,6 +261,7 @@ class PartitionRecord(_KeyedRecord, key="partition/{0.topic}/{0.partition}"):
     elr: tuple[int, ...] = ()
     last_known_elr: tuple[int, ...] = ()
     lost: tuple[int, ...] = ()
+    domain: str = ""
 
     def __post_init__(self) -> None:
         if self.lost:
@@ -308,6 +329,8 @@ MetadataRecord = (
     | RegisterBrokerRecord
     | FenceBrokerRecord
     | UnregisterBrokerRecord
+    | StorageDomainRecord
+    | RemoveStorageDomainRecord
     | TopicRecord
     | RemoveTopicRecord
     | TopicDeletionRecord
@@ -326,9 +349,9 @@ _RECORD_TYPES: dict[str, type[Any]] = {each.type: each for each in get_args(Meta
 _FIELD_NAMES = {name: tuple(f.name for f in fields(t)) for name, t in _RECORD_TYPES.items()}
 _TUPLE_FIELDS = (
     *("replicas", "isr", "adding", "removing", "elr", "last_known_elr", "lost", "brokers"),
-    *("end_offsets", "leader_epochs"),
+    *("end_offsets", "leader_epochs", "domains"),
 )
-_LEFT_OUT_WHEN_EMPTY = ("directory_id", "elr", "last_known_elr", "lost", "leader_epochs")
+_LEFT_OUT_WHEN_EMPTY = ("directory_id", "elr", "last_known_elr", "lost", "leader_epochs", "domain", "domains")
 """Fields that are mostly empty, and that records of earlier versions lack."""
 
 

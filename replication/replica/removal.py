@@ -18,6 +18,8 @@ from typing import NamedTuple
 
 from stratalog.replication.controller.topic_deletion import deletions_on, replicas_deleted, replicas_to_delete
 from stratalog.replication.metadata.log import MetadataLog
+from stratalog.replication.metadata.records import TopicDeletionRecord
+from stratalog.replication.metadata.storage_domains import domain_of, topic_root
 from stratalog.replication.stores import Ports
 from stratalog.storage import errors
 from stratalog.storage.clock import Clock, Ids
@@ -26,6 +28,7 @@ from stratalog.storage.errors import StoreError
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.log.state import SEALED_EPOCH
 from stratalog.storage.log_lines import line_logger
+from stratalog.storage.records import TopicPartition
 from stratalog.storage.topic_config import LogConfig
 
 _LOG = line_logger("stratalog.state.change")
@@ -149,7 +152,11 @@ def _seal(log: PartitionLog, leaving: Leaving) -> bool:
 
 
 class ReplicaDeletions:
-    """One broker's part in the deletion of topics. The next `step` retries what fails."""
+    """One broker's part in the deletion of topics. The next `step` retries what fails.
+
+    In a storage domain each of the topic's brokers deletes all that is there of it: after the last one, which has
+    stopped its replicas before, nobody writes there.
+    """
 
     def __init__(self, broker_id: int, root: str, ports: Ports, metadata: MetadataLog) -> None:
         self._broker_id = broker_id
@@ -174,8 +181,21 @@ class ReplicaDeletions:
             table = self._ports.stores.table(self._root, topic_partition)
             if table.drop(partial(is_of_topic, table, topic_ids, self._ports.clock, self._ports.ids)):
                 _LOG.info("[Broker %d] deleted replica %s of a removed topic", self._broker_id, topic_partition)
+        for deletion in waiting:
+            self._delete_in_domains(deletion)
         try:
             self._metadata.propose(lambda image: replicas_deleted(image, self._broker_id, broker_epoch, topic_ids))
         except errors.StaleBrokerEpochError as reason:
             _LOG.info("[Broker %d] %s", self._broker_id, reason)
         return True
+
+    def _delete_in_domains(self, deletion: TopicDeletionRecord) -> None:
+        """Delete the topic's tables in storage domains. The folder has the topic's id: nobody makes it again."""
+        for name in deletion.domains:
+            domain = domain_of(self._metadata.image, name)
+            for partition in range(deletion.partitions):
+                topic_partition = TopicPartition(deletion.topic, partition)
+                table = self._ports.stores.table(topic_root(domain, deletion.topic, deletion.topic_id), topic_partition)
+                table.drop()
+            _LOG.info("[Broker %d] deleted topic %s of id %s in the storage domain %s",
+                      self._broker_id, deletion.topic, deletion.topic_id, name)  # fmt: skip

@@ -49,6 +49,12 @@ from stratalog.server.admin.configs import (
     group_configs,
     topic_configs,
 )
+from stratalog.server.admin.domains import (
+    StorageDomainDescription,
+    add_domain,
+    describe_domains,
+    remove_domain,
+)
 from stratalog.server.admin.erasure import ErasureReport, erasure_report, request_erasure
 from stratalog.server.admin.log_dirs import LogDirDescription, describe_log_dirs
 from stratalog.server.admin.reassignment import alter_reassignments, list_reassignments, throttle, unthrottle
@@ -488,6 +494,24 @@ class MetadataAdmin:
         """The quotas of entities that have all these parts; with `is_strict` no others."""
         self._view.refresh()
         return describe_client_quotas(quotas_of(self._view.image), wanted, is_strict=is_strict)
+
+    def add_storage_domain(self, name: str, url: str, *, durable: bool | None = None) -> StorageDomainDescription:
+        """Make a place known in which topics can have one table for all brokers (`stratalog.storage.domain`).
+
+        durable  whether what is stored there survives the loss of any machine; None: as object stores do
+        Raises InvalidRequestError: an illegal name, or a place that is in use; InconsistentClusterIdError: another
+        cluster has claimed it; KafkaStorageError where the store does not refuse to create an object that exists;
+        StoreUnavailableError. Brokers need credentials for the place, too.
+        """
+        return add_domain(self._view, name, url, durable=durable)
+
+    def remove_storage_domain(self, name: str) -> None:
+        """Forget a domain in which nothing is. Raises UnknownStorageDomainError, InvalidRequestError: it is in use."""
+        remove_domain(self._view, name)
+
+    def describe_storage_domains(self) -> list[StorageDomainDescription]:
+        """All domains by name, with what is in them."""
+        return describe_domains(self._view)
 
     def unregister_broker(self, broker_id: int) -> None:
         """Forget a broker that was stopped for good and holds no replica any more; see `unregister_broker` of the

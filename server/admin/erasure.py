@@ -13,13 +13,18 @@ from typing import Any
 
 import pyarrow.compute as pc
 
+from stratalog.replication.folders import replica_of_leftover
 from stratalog.replication.metadata.erasures import erase_of, request_erase
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.records import EraseRecord
-from stratalog.replication.stores import replica_of_leftover
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.delta.removed import is_list, listed_files
-from stratalog.storage.errors import InvalidRequestError, ObjectNotFoundError, StratalogError
+from stratalog.storage.errors import (
+    BrokerNotAvailableError,
+    InvalidRequestError,
+    ObjectNotFoundError,
+    StratalogError,
+)
 from stratalog.storage.files.batch_file import DATA_DIRECTORIES
 from stratalog.storage.log.leader_epochs import UNDEFINED_EPOCH
 from stratalog.storage.log.reader import LogReader
@@ -136,7 +141,7 @@ def erasure_report(view: ClusterView, topic: str, erase_id: int) -> ErasureRepor
         known = sorted(image.erases.get(topic, {}))
         raise InvalidRequestError(f"topic '{topic}' has no erasure {erase_id}, only {known}")
     replicas = [
-        _replica_erasure(view, place, broker_id, image.brokers[broker_id].registration.root, record)
+        _replica_erasure(view, place, broker_id, record)
         for place in places
         for broker_id in sorted(image.partition(place).replicas)
     ]
@@ -162,11 +167,12 @@ def _leftovers(view: ClusterView, topic: str, broker_id: int, root: str) -> list
         return [ErasureLeftover(broker_id, error=error)]
 
 
-def _replica_erasure(
-    view: ClusterView, place: TopicPartition, broker_id: int, root: str, record: EraseRecord
-) -> ReplicaErasure:
+def _replica_erasure(view: ClusterView, place: TopicPartition, broker_id: int, record: EraseRecord) -> ReplicaErasure:
     erase = erase_of(record, place.partition)
     try:
+        root = view.replica_root(place, broker_id)
+        if root is None:
+            raise BrokerNotAvailableError(f"{place}: broker {broker_id} has never registered")
         for _ in range(READ_TRIES):
             with suppress(ObjectNotFoundError):  # a file was replaced while it was being read
                 return replica_state(LogReader(view.stores.table(root, place), view.clock), place, broker_id, erase)

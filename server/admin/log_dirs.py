@@ -70,7 +70,7 @@ def _log_dir(view: ClusterView, broker: BrokerState, states: Iterable[PartitionR
         fetch = objects.get_register(thread_fetch_path(broker.broker_epoch))
         for state in states:
             if registration.broker_id in state.replicas:
-                found = _replica(view, registration.root, state)
+                found = _replica(view, registration.broker_id, state)
                 if found is not None:
                     replicas[state.topic_partition] = found
     except StratalogError as error:
@@ -79,8 +79,11 @@ def _log_dir(view: ClusterView, broker: BrokerState, states: Iterable[PartitionR
     return LogDirDescription(registration.root, replicas, fetches_in_threads=reason)
 
 
-def _replica(view: ClusterView, root: str, state: PartitionRecord) -> ReplicaInfo | None:
+def _replica(view: ClusterView, broker_id: int, state: PartitionRecord) -> ReplicaInfo | None:
     """None while the broker has not created the table; sizes of -1 when it cannot be read."""
+    root = view.replica_root(state.topic_partition, broker_id)
+    if root is None:
+        return None
     log = LogReader(view.stores.table(root, state.topic_partition), view.clock)
     try:
         log.refresh()

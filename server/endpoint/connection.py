@@ -42,6 +42,10 @@ STALLED_S = 10.0
 
 UNREAD = "answers are not read"
 """The pause while a client does not read."""
+QUOTA = "quota"
+"""The pause of a client that has exceeded one."""
+REQUEST_WAITS, SERVER_STOPS = "a request waits", "the server stops"
+"""The pauses of reading alone: requests that were read begin in their turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +210,7 @@ class EndpointConnection(asyncio.BufferedProtocol):
             return  # answered within `_begin`: the loop below goes on
         self._is_pumping = True
         try:
-            while not self._is_closed and not self._pauses - {"a request waits"}:
+            while not self._is_closed and not self._pauses - {REQUEST_WAITS, SERVER_STOPS}:
                 if not self._limits.queued.take(0, partial(self._thread.call, self._queue_is_free)):
                     self._pause("queue")
                     break
@@ -217,9 +221,9 @@ class EndpointConnection(asyncio.BufferedProtocol):
         finally:
             self._is_pumping = False
         if self._order.is_blocked:
-            self._pause("a request waits")
+            self._pause(REQUEST_WAITS)
         else:
-            self._resume("a request waits")
+            self._resume(REQUEST_WAITS)
 
     def _begin(self, flight: Flight) -> None:
         frame, flight.frame = flight.frame, b""
@@ -316,16 +320,16 @@ class EndpointConnection(asyncio.BufferedProtocol):
             self._thread.call(partial(self._throttle, duration_ms))
 
     def _throttle(self, duration_ms: int) -> None:
-        if self._is_closed:
+        if self._is_closed or SERVER_STOPS in self._pauses:
             return
         self._throttles += 1
-        self._pause("quota")
+        self._pause(QUOTA)
         self._thread.loop.call_later(duration_ms / 1_000, self._throttled)
 
     def _throttled(self) -> None:
         self._throttles -= 1
         if not self._throttles:
-            self._resume("quota")
+            self._resume(QUOTA)
             self._pump()
 
     # -- what its security asks for, in any thread -----------------------------------------------------------
@@ -376,8 +380,10 @@ class EndpointConnection(asyncio.BufferedProtocol):
                 self._transport.resume_reading()
 
     def stop_reading(self) -> None:
-        """The server stops: requests that were read are answered still."""
-        self._pause("the server stops")
+        """The server stops: requests that were read are answered still, a quota holds none of them up."""
+        self._pause(SERVER_STOPS)
+        self._resume(QUOTA)
+        self._pump()
 
     @property
     def is_busy(self) -> bool:

@@ -207,7 +207,7 @@ class SocketServer:
             if self._is_stopped:
                 return
             self._is_stopped = True
-        self._wake.send(b"s")
+            self._wake.send(b"s")  # before the acceptor closes it: a client may have woken it already
         self._acceptor.join()
         for thread in self._threads:
             thread.stop(DRAIN_S)
@@ -220,7 +220,7 @@ class SocketServer:
             if self._is_stopped:
                 return False
             self._changes.append(change)
-        self._wake.send(b"c")
+            self._wake.send(b"c")
         return True
 
     def _register(self, served: _Served) -> None:
@@ -249,8 +249,9 @@ class SocketServer:
             if isinstance(key.data, _Served):
                 key.data.bound.close()
         self._selector.close()
-        self._woken.close()
-        self._wake.close()
+        with self._lock:
+            self._woken.close()
+            self._wake.close()
 
     def _accept(self, served: _Served) -> None:
         try:

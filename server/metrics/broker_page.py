@@ -5,7 +5,7 @@ I/O: reads the running broker without blocking it, registers of its fetch sessio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
@@ -20,6 +20,7 @@ from stratalog.replication.follower.metrics import (
     fetch_metrics_prefix,
     thread_fetch_path,
 )
+from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metrics import GAUGE, Histogram, Labels, Metric
 from stratalog.replication.progress.progress import UNKNOWN
 from stratalog.server.metrics.exposition import prometheus_text
@@ -149,7 +150,7 @@ class BrokerPage:
             self._traffic_rates(),
             *log_metrics(logs),
             *self._of_metadata(),
-            *self._of_stores(sum(entry.file.size_bytes for log in logs.values() for entry in log.files)),
+            *self._of_stores(image, logs),
             *broker.metrics.further(),
             *broker.coordinator_metrics(),
             *self._of_fetch_sessions(),
@@ -182,15 +183,23 @@ class BrokerPage:
             *controller_metrics(self._controller.counts, end_offset),
         ]
 
-    def _of_stores(self, led_bytes: int) -> list[Metric]:
-        """Calls to stores and what they cost. `led_bytes`: of the data files of led partitions."""
+    def _of_stores(self, image: ClusterImage, logs: Mapping[TopicPartition, LedLog]) -> list[Metric]:
+        """Calls to stores and what they cost. `logs`: of led partitions."""
         own, metadata = self._broker.root, self._metadata_root
-        named = {"metadata": {metadata: self._calls(metadata)}, "own": {own: self._calls(own)}}
-        by_root = {**named, "other": calls_of_others({store.url for store in self._stores.values()})}
+        roots = {"metadata": metadata, "own": own}
+        roots |= {f"domain:{name}": domain.url for name, domain in image.storage_domains.items()}
+        by_root = {name: {url: self._calls(url)} for name, url in roots.items()}
+        by_root["other"] = calls_of_others({store.url for store in self._stores.values()})
+        led_bytes = dict[tuple[str, str], int]()
+        for named, log in logs.items():
+            state = image.partitions.get(named)
+            name = f"domain:{state.domain}" if state is not None and state.domain else "own"
+            place = roots.get(name, own), name
+            led_bytes[place] = led_bytes.get(place, 0) + sum(entry.file.size_bytes for entry in log.files)
         written_bytes = sum(traffic.bytes_in for traffic in list(self._broker.metrics.topics.values()))
         return [
             *store_metrics({root: sum_of(stores.values()) for root, stores in by_root.items()}),
-            *self._costs.metrics(by_root, Produced(written_bytes, led_bytes, own), self._clock.monotonic_ms()),
+            *self._costs.metrics(by_root, Produced(written_bytes, led_bytes), self._clock.monotonic_ms()),
         ]
 
     def _store(self, root: str) -> ObjectStore:

@@ -2,7 +2,7 @@
 
 Costs are those of requests and moved bytes by the list of prices that holds for a root (`stratalog.prices`). What the
 list does not price has no cost here, rather than a wrong one. Counts are the process's: of several brokers in one, each
-shows the same metadata root, and the others' roots among `other`.
+shows the same metadata root and domains, and the others' roots among `other`.
 """
 
 from __future__ import annotations
@@ -22,20 +22,18 @@ NANO = 1_000_000_000
 NO_LIST = "none"
 
 CallsOfRoots = Mapping[str, Mapping[str, StoreCalls]]
-"""By the root's name in metrics (`metadata`, `own`, `other`): the counts of its stores by URL."""
+"""By the root's name in metrics (`metadata`, `own`, `domain:<name>`, `other`): the counts of its stores by URL."""
 
 
 class Produced(NamedTuple):
     """What a broker keeps.
 
     written_bytes  that producers wrote since the start
-    led_bytes      of the data files of the logs that it leads
-    root           its own
+    led_bytes      of the data files of the logs that it leads, by the URL and the name in metrics of where they are
     """
 
     written_bytes: int
-    led_bytes: int
-    root: str
+    led_bytes: Mapping[tuple[str, str], int]
 
 
 class StoreCosts:
@@ -62,16 +60,20 @@ class StoreCosts:
         }
         whole = sum(known.values()) if len(known) == len(totals) else None
         per_gib = None if whole is None else dollars_per_gib(whole, produced.written_bytes)
-        own_prices = self._book.of_root(produced.root)
-        stored = None if own_prices is None else storage_dollars_per_month(own_prices, produced.led_bytes)
+        stored = dict[Labels, float]()
+        for (url, root), size_bytes in produced.led_bytes.items():
+            prices = self._book.of_root(url)
+            per_month = None if prices is None else storage_dollars_per_month(prices, size_bytes)
+            if per_month is not None:
+                stored[(("root", root),)] = per_month
         of_process = "of this process to the metadata root, the broker's own and others"
         return [
             Metric("stratalog_store_requests_total", COUNTER, f"Requests as they are billed, {of_process}.", requests),
             Metric("stratalog_store_cost_dollars_total", COUNTER, "What these requests and their bytes cost.", dollars),
             Metric("stratalog_store_dollars_per_day", GAUGE, "The same at the rate of fifteen minutes.", per_day),
             Metric("stratalog_store_prices", GAUGE, "1: the list of prices by which a root is priced.", lists),
+            Metric("stratalog_store_storage_dollars_per_month", GAUGE, "For the data files of led partitions.", stored),
             *_one("stratalog_store_dollars_per_gib", "What each GiB cost that producers wrote.", per_gib),
-            *_one("stratalog_store_storage_dollars_per_month", "For the data files of led partitions.", stored),
         ]
 
     def _add_dollars(

@@ -43,7 +43,7 @@ def processor_ns(threads: Iterable[Thread]) -> int:
 
 
 def store_metrics(by_root: Mapping[str, StoreCalls]) -> list[Metric]:
-    """Calls to stores by root (`metadata`, `own`, `other`) and kind."""
+    """Calls to stores by root (`metadata`, `own`, `domain:<name>`, `other`) and kind."""
     calls: dict[Labels, float] = {}
     failed: dict[Labels, float] = {}
     moved: dict[Labels, float] = {}

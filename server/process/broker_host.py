@@ -300,7 +300,7 @@ class BrokerHost:
     def stop(self) -> bool:
         """Shut the running brokers down in order and end all that was started. False when one could not move its
         leaderships, though `controlled.shutdown.enable` asks for it."""
-        times = StepTimes(SystemClock())
+        times = StepTimes(SystemClock().monotonic_ms)
         self._lags.close()
         times.done("lags")
         self._endpoint.drain()

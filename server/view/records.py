@@ -234,7 +234,7 @@ class CommittedRecords:
             except (StoreError, LogDirNotFoundError) as failure:
                 reason = reason or failure
                 continue
-            has_it_all = state.leader == NO_LEADER and replica in state.isr
+            has_it_all = state.leader == NO_LEADER and (replica in state.isr or bool(state.domain))
             if log.has_started(state.leader_epoch) or has_it_all:
                 end = min(marks.high_watermark, log.log_end_offset)
                 return log, self._isolation.readable_end(log, marks, end)
@@ -247,11 +247,11 @@ class CommittedRecords:
             return log.producers
 
     def _log(self, topic_partition: TopicPartition, broker_id: int) -> LogReader:
-        broker = self._topology.image.brokers.get(broker_id)
-        if broker is None:
+        root = self._topology.replica_root(topic_partition, broker_id)
+        if root is None:
             raise LogDirNotFoundError(f"{topic_partition}: broker {broker_id} has never registered")
         topic_id = self._topology.image.topic_ids.get(topic_partition.topic, "")
-        return self._logs.of(topic_partition).log(broker.registration.root, topic_id)
+        return self._logs.of(topic_partition).log(root, topic_id)
 
     def at_once(self, look: Callable[[TopicPartition], T], topic_partitions: Iterable[TopicPartition]) -> list[T]:
         """What `look` returns for each partition, in order; where looks make requests, several at a time."""

@@ -11,7 +11,8 @@ from typing import TypeVar
 from stratalog.replication.controller.producer_id_blocks import allocate_producer_ids
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.log import METADATA_COMMITS, METADATA_FOLDER, MetadataLog, open_metadata
-from stratalog.replication.metadata.records import PartitionRecord
+from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
+from stratalog.replication.metadata.storage_domains import replica_root
 from stratalog.replication.stores import Stores, client_stores
 from stratalog.server.bootstrap import Cluster, root_of, shared_metadata_of
 from stratalog.server.view.image_topology import ImageTopology
@@ -133,10 +134,16 @@ class ClusterTopology(ImageTopology):
         """A block of fresh ids of idempotent producers, which it commits; StopIteration behind the last one."""
         return iter(self.propose(allocate_producer_ids))
 
+    def replica_root(self, topic_partition: TopicPartition, broker_id: int) -> str | None:
+        """Below which the table of a replica lies, as of the last refresh; None for a broker that never registered.
+        UnknownTopicOrPartitionError."""
+        image = self.image
+        return replica_root(image, image.partition(topic_partition), broker_id)
+
     def leader_root(self, topic_partition: TopicPartition) -> str | None:
-        """The leader's root as of the last refresh; None when there is none."""
-        leader = self.image.brokers.get(self.leader(topic_partition))
-        return None if leader is None else leader.registration.root
+        """Below which the leader's table lies, as of the last refresh; None when there is no leader."""
+        leader = self.leader(topic_partition)
+        return None if leader == NO_LEADER else self.replica_root(topic_partition, leader)
 
     def leader_progress(self, broker_id: int) -> LeaderEntries | None:
         """What this broker's present registration publishes; None for a broker that is not known."""

@@ -52,13 +52,14 @@ def purpose_of(path: str) -> str:
         return found
     if first.startswith(METADATA_TABLES):
         return METADATA
-    folder, _, name = rest.partition("/")
-    if folder == "_delta_log":
-        return CHECKPOINT if "checkpoint" in name else COMMIT
-    if folder.startswith("segment=") or folder == "_handed":
-        return DATA
-    if folder == "_producers":
-        return PRODUCERS
+    while rest:  # a table's folder is below a root, or below the folder of its topic in a storage domain
+        folder, _, rest = rest.partition("/")
+        if folder == "_delta_log":
+            return CHECKPOINT if "checkpoint" in rest else COMMIT
+        if folder.startswith("segment=") or folder == "_handed":
+            return DATA
+        if folder == "_producers":
+            return PRODUCERS
     return OTHER
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Executor
 
+from stratalog.replication.folders import replica_of
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.log import MetadataLog, SharedMetadata, open_metadata
 from stratalog.replication.metadata.records import MetadataRecord, PartitionRecord, RegisterBrokerRecord, TopicRecord
-from stratalog.replication.stores import Ports, replica_of
+from stratalog.replication.stores import Ports
 from stratalog.storage.clock import Ids
 from stratalog.storage.errors import LogDirNotFoundError, StoreUnavailableError
 from stratalog.storage.objects.memory import MemoryStore

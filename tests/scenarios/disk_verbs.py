@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from stratalog.replication.stores import replica_of
+from stratalog.replication.folders import replica_of
 from stratalog.storage.delta.commit_race import StoredCommit
 from stratalog.storage.files.damage import DAMAGE_PATH, Damage
 from tests.scenarios.scenario_cluster import FOR_EVER_MS, ScenarioCluster

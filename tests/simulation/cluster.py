@@ -18,6 +18,7 @@ from stratalog.replication.controller.controller import Controller
 from stratalog.replication.controller.sessions import session_path
 from stratalog.replication.controller.topics import create_topic
 from stratalog.replication.coordinator.runtime.kinds import CoordinatorKind
+from stratalog.replication.folders import replica_of
 from stratalog.replication.follower.partitions import FetchJob, FollowedPartitions
 from stratalog.replication.follower.sessions.fetch_session import FollowerSession
 from stratalog.replication.internal_topics import is_internal
@@ -36,7 +37,7 @@ from stratalog.replication.metadata.records import (
 from stratalog.replication.progress.progress import progress_rows
 from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.replication.requests.produce import ProduceResponse
-from stratalog.replication.stores import FileWriters, OneByOne, Ports, Together, replica_of
+from stratalog.replication.stores import FileWriters, OneByOne, Ports, Together
 from stratalog.storage.delta.commit_race import StoredCommit
 from stratalog.storage.delta.table import LogTable
 from stratalog.storage.errors import StratalogError

@@ -173,7 +173,7 @@ def _taken(view: ClusterView, place: TopicPartition, replica: ReplicaLog, now_ms
         return ReplicaFiles(*named, error=f"{replica.error}")
     try:
         dead = _dead(view, place, replica.broker_id, log)
-        of_log = _objects(view, replica.broker_id, f"{place}/_delta_log/")
+        of_log = _objects(view, place, replica.broker_id, f"{place}/_delta_log/")
         recent = sum(each.timestamp_ms >= now_ms - HOUR_MS for each in _commits(log, COMMITS_MAX))
     except StratalogError as error:
         return ReplicaFiles(*named, error=f"{error}")
@@ -204,7 +204,7 @@ def _live(log: LogReader, number: int) -> LiveFile:
 
 def _dead(view: ClusterView, place: TopicPartition, broker_id: int, log: LogReader) -> list[DeadFile]:
     """The newest first. A file that came since the fold of the log is none of them."""
-    listed = [each for name in DATA_DIRECTORIES for each in _objects(view, broker_id, f"{place}/{name}")]
+    listed = [each for name in DATA_DIRECTORIES for each in _objects(view, place, broker_id, f"{place}/{name}")]
     log.refresh()
     live = {entry.path for entry in log.files}
     found = [
@@ -215,11 +215,11 @@ def _dead(view: ClusterView, place: TopicPartition, broker_id: int, log: LogRead
     return sorted(found, key=lambda each: -each.modified_ms)
 
 
-def _objects(view: ClusterView, broker_id: int, prefix: str) -> list[ObjectMeta]:
-    broker = view.image.brokers.get(broker_id)
-    if broker is None:
+def _objects(view: ClusterView, place: TopicPartition, broker_id: int, prefix: str) -> list[ObjectMeta]:
+    root = view.replica_root(place, broker_id)
+    if root is None:
         raise InvalidRequestError(f"broker {broker_id} has never registered")
-    return view.stores.objects(broker.registration.root).list(prefix)
+    return view.stores.objects(root).list(prefix)
 
 
 def _commits(log: LogReader, limit: int) -> Iterator[FileCommit]:

@@ -54,13 +54,13 @@ def replica_logs(view: ClusterView, stores: Stores, topic_partition: TopicPartit
     state = view.partition_state(topic_partition)
     topic_id = view.image.topic_ids.get(topic_partition.topic, "")
     for broker_id in sorted(state.replicas, key=lambda each: (each != state.leader, each not in state.isr)):
-        broker = view.image.brokers.get(broker_id)
+        root = view.replica_root(topic_partition, broker_id)
         found: LogReader | None = None
         error: StratalogError | None = None
         try:
-            if broker is None:
+            if root is None:
                 raise LogDirNotFoundError(f"{topic_partition}: broker {broker_id} has never registered")
-            found = LogReader(stores.table(broker.registration.root, topic_partition), view.clock)
+            found = LogReader(stores.table(root, topic_partition), view.clock)
             found.refresh()
             check_topic(found, topic_id)
         except StratalogError as reason:

@@ -36,10 +36,9 @@ class ReplicaLag:
         return max(lags, default=None)
 
     def _log_end(self, topic_partition: TopicPartition, broker_id: int) -> int | None:
-        broker = self._view.image.brokers.get(broker_id)
-        if broker is None:
+        root = self._view.replica_root(topic_partition, broker_id)
+        if root is None:
             return None
-        root = broker.registration.root
         key = (topic_partition, self._view.image.topic_ids[topic_partition.topic], root)
         with suppress(StratalogError):
             if key not in self._logs:

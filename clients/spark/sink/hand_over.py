@@ -224,10 +224,12 @@ class HandOver:
         return NO_LEADER
 
     def _is_copied_to(self, topic_partition: TopicPartition, leader: int, now_ms: int) -> bool:
-        """Copy the files into the leader's root unless they are there; False: try again later."""
-        root = self.view.image.brokers[leader].registration.root
+        """Copy the files to where the leader's table is unless they are there; False: try again later."""
         part = self._parts[topic_partition]
         try:
+            root = self.view.replica_root(topic_partition, leader)
+            if root is None:
+                raise errors.LogDirNotFoundError(f"{topic_partition}: broker {leader} has never registered")
             part.files = tuple(self._in_root(file, root) for file in part.files)
         except (errors.ObjectNotFoundError, errors.LogDirNotFoundError) as reason:
             self._use_spare(topic_partition, str(reason))

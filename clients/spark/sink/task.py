@@ -24,7 +24,6 @@ from stratalog.clients.spark.sink.rows import (
     rows_by_topic,
     split_by_partition,
 )
-from stratalog.replication.metadata.records import NO_LEADER
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage import errors
 from stratalog.storage.errors import StratalogError
@@ -188,10 +187,9 @@ class SinkTask:
     def _write(self, topic_partition: TopicPartition, rows: pa.Table | FewRows, codec: str) -> WrittenFile:
         self._view.refresh(METADATA_MAX_AGE_MS)
         state = self._view.partition_state(topic_partition)
-        broker = self._view.image.brokers.get(state.leader)
-        if state.leader == NO_LEADER or broker is None:
+        root = self._view.leader_root(topic_partition)
+        if root is None:
             raise errors.LeaderNotAvailableError(f"{topic_partition} has no leader; its ISR is {list(state.isr)}")
-        root = broker.registration.root
         table = self._view.stores.table(root, topic_partition)
         return WrittenFile(topic_partition, root, table.write_file(rows, None, codec))
 

@@ -335,9 +335,9 @@ class RangeReaders:
         racks = {broker_id: broker.registration.rack for broker_id, broker in brokers.items()}
         has_no_leader = state.leader == NO_LEADER
         return [
-            (brokers[r].registration.root, has_no_leader and r in state.isr)
+            (root, has_no_leader and (r in state.isr or bool(state.domain)))
             for r in nearest_first(state, racks, rack)
-            if r in brokers
+            if (root := self._view.replica_root(wanted.topic_partition, r)) is not None
         ]
 
     def _check_topic_id(self, wanted: RangeToRead) -> None:

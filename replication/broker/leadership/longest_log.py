@@ -49,8 +49,9 @@ WAITS = Comparison(False)
 
 def unsure_of(image: ClusterImage, broker_id: int) -> dict[TopicPartition, int]:
     """The partitions whose only member of the ISR is this broker, which recovers after an unclean stop, and of which
-    there are other replicas; by the leader epoch, which nobody leads: processes of this broker led under older ones."""
-    alone = (p for p in image.partitions.values() if p.isr == (broker_id,) and len(p.replicas) > 1)
+    there are other logs; by the leader epoch, which nobody leads: processes of this broker led under older ones."""
+    own = (p for p in image.partitions.values() if not p.domain)
+    alone = (p for p in own if p.isr == (broker_id,) and len(p.replicas) > 1)
     return {p.topic_partition: p.leader_epoch for p in alone}
 
 

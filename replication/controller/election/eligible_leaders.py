@@ -47,10 +47,11 @@ def with_eligible_leaders(
 
     lost  brokers whose log of the partition may lack records from now on
 
-    An unclean election ends all eligibility: the new leader may lack records of the others.
+    An unclean election ends all eligibility: the new leader may lack records of the others. In a storage domain each
+    live replica may lead, so that nobody need be remembered.
     """
     is_large_enough = len(after.isr) >= effective_min_isr(after.replicas, min_insync_replicas)
-    if is_large_enough or after.unclean != before.unclean:
+    if is_large_enough or after.unclean != before.unclean or after.domain:
         return replace(after, elr=(), last_known_elr=())
     candidates = tuple(dict.fromkeys((*before.elr, *before.isr)))
     known = tuple(dict.fromkeys((*before.last_known_elr, *candidates)))

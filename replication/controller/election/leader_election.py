@@ -6,6 +6,9 @@ order of the assigned replicas, as in Kafka since 2.4 (before: the order of the 
 when it can. If no member of the ISR may lead, an eligible leader replica leads, alone in the ISR (KIP-966): it has
 every committed record, though others may have more uncommitted ones. A replica that has lost its log (`lost`) is no
 candidate of a clean election, and of an unclean one only if no other replica is live.
+
+In a storage domain all replicas have the same table, so that each live one is in sync: the ISR of an election is the
+live replicas, and every election of one is clean.
 """
 
 from __future__ import annotations
@@ -68,8 +71,9 @@ def elect_offline(partition: PartitionRecord, live: Collection[int], unclean: bo
 
 
 def _whole(partition: PartitionRecord, live: Collection[int]) -> list[int]:
-    """The live members of the ISR that have their log."""
-    return [r for r in partition.isr if r in live and r not in partition.lost]
+    """The live members of the ISR that have their log; in a storage domain all live replicas."""
+    in_sync = partition.replicas if partition.domain else partition.isr
+    return [r for r in in_sync if r in live and r not in partition.lost]
 
 
 def _elect_clean(partition: PartitionRecord, isr: Sequence[int], eligible: Collection[int]) -> Election | None:
@@ -91,10 +95,10 @@ def elect_preferred(partition: PartitionRecord, live: Collection[int]) -> Electi
 
     When it leads already, the election changes nothing: see `Election.changes`.
     """
-    preferred = partition.replicas[0]
-    if preferred not in _whole(partition, live):
+    preferred, whole = partition.replicas[0], _whole(partition, live)
+    if preferred not in whole:
         return None
-    return Election(preferred, partition.isr)
+    return Election(preferred, partition.isr if preferred in partition.isr else tuple(whole))
 
 
 def elect_controlled_shutdown(
@@ -106,7 +110,7 @@ def elect_controlled_shutdown(
     """
     staying = tuple(r for r in _whole(partition, live) if r not in shutting_down)
     if partition.leader in staying:
-        return Election(partition.leader, staying)
+        return Election(partition.leader, tuple(r for r in partition.isr if r in staying))
     return _elect_clean(partition, staying, [r for r in partition.elr if r in live and r not in shutting_down])
 
 

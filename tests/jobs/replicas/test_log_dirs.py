@@ -163,7 +163,8 @@ def test_over_the_wire_the_data_files_alone_are_priced_and_that_is_said() -> Non
     assert (cost.stored_bytes, cost.dollars_per_month) == (3 << 30, pytest.approx(0.069))
     assert cost.line("broker 1") == (
         "Cost of broker 1, s3://logs/broker-1: 3.00 GiB for $0.0690 a month by s3-standard-us-east-1, read on "
-        "2026-12-01; the data files alone: --root instead of --bootstrap-server counts every object"
+        "2026-12-01; the data files alone, a storage domain's with each broker: --root instead of --bootstrap-server "
+        "counts every object where it is"
     )
     gone = {1: LogDirDescription("abfss://a@b/c", error=BrokerNotAvailableError("away"))}
     (cost,) = costs_of_roots(None, gone, price_book()).values()

@@ -292,6 +292,37 @@ def test_a_connection_beyond_the_limit_is_closed(server: Server) -> None:
     wait_until(is_served)
 
 
+@pytest.mark.parametrize("throttle_ms", [0, 60_000])
+def test_a_request_that_was_read_is_answered_although_the_server_stops_before_its_turn(
+    event_loop: str, throttle_ms: int
+) -> None:
+    """A consumer's heartbeat behind its fetch, also where a quota holds it up: left alone, it would hold up the
+    broker's end for `DRAIN_S`."""
+    server = Server({"stratalog.event.loop": event_loop})
+    client = server.client()
+    client.send(frame(ApiKey.FETCH, b"1"), frame(ApiKey.HEARTBEAT, b"2"))
+    server.requests.await_count(1)
+    if throttle_ms:
+        server.requests.callers[0].throttle(throttle_ms)
+    stopping = threading.Thread(target=server.server.stop)
+    stopping.start()
+
+    def accepts_nobody() -> bool:
+        try:
+            server.client().socket.close()
+        except ConnectionRefusedError:
+            return True
+        return False
+
+    wait_until(accepts_nobody)
+    server.requests.answers[0](b"1")
+    server.requests.await_count(2)
+    server.requests.answers[1](b"2")
+    assert [client.answer(), client.answer(), client.answer()] == [b"1", b"2", b""]
+    stopping.join(WAIT_S)
+    assert not stopping.is_alive()
+
+
 def test_a_client_of_ipv4_at_a_socket_of_ipv6_has_its_own_address() -> None:
     """For ACLs by host, and for the limit of its connections."""
     server = Server({"max.connections.per.ip.overrides": "127.0.0.1:1"}, host="::")

@@ -22,7 +22,7 @@ def counted(writes: int, reads: int) -> StoreCalls:
 
 
 def shown(costs: StoreCosts, url: str, calls: StoreCalls, now_ms: int = 0) -> dict[str, float]:
-    produced = Produced(written_bytes=2 << 30, led_bytes=10 << 30, root=url)
+    produced = Produced(2 << 30, {(url, "own"): 10 << 30})
     by_root = {"metadata": {DISK: StoreCalls()}, "own": {url: calls}, "other": {}}
     metrics: list[Metric] = costs.metrics(by_root, produced, now_ms)
     lines = prometheus_text(metrics).decode().splitlines()
@@ -37,7 +37,7 @@ def test_requests_and_dollars_are_shown_by_purpose() -> None:
     assert found['stratalog_store_requests_total{kind="read",purpose="commit",root="own"}'] == 10_000
     assert found[f"stratalog_store_cost_dollars_total{{{of_commits}}}"] == pytest.approx(0.009)
     assert found["stratalog_store_dollars_per_gib"] == pytest.approx(0.0045)
-    assert found["stratalog_store_storage_dollars_per_month"] == pytest.approx(0.23)
+    assert found['stratalog_store_storage_dollars_per_month{root="own"}'] == pytest.approx(0.23)
     assert found['stratalog_store_dollars_per_day{root="own"}'] == pytest.approx(0.009), "the mean of the first day"
     assert found['stratalog_store_prices{prices="s3-standard-us-east-1",read_on="2026-12-01",root="own"}'] == 1
     assert len([name for name in found if name.startswith("stratalog_store_requests_total")]) == 2
@@ -54,7 +54,7 @@ def test_a_disk_costs_nothing_and_says_so() -> None:
     found = shown(StoreCosts(price_book(), 0), DISK, counted(1_000, 10_000))
     assert found['stratalog_store_cost_dollars_total{purpose="commit",root="own"}'] == 0
     assert found["stratalog_store_dollars_per_gib"] == 0
-    assert found["stratalog_store_storage_dollars_per_month"] == 0
+    assert found['stratalog_store_storage_dollars_per_month{root="own"}'] == 0
     assert found['stratalog_store_prices{prices="local-disk",read_on="2026-12-01",root="own"}'] == 1
 
 
@@ -64,4 +64,3 @@ def test_what_no_list_prices_has_requests_and_no_dollars() -> None:
         assert found['stratalog_store_requests_total{kind="write",purpose="commit",root="own"}'] == 1
         assert [name for name in found if "dollars" in name and "own" in name] == []
         assert "stratalog_store_dollars_per_gib" not in found
-        assert "stratalog_store_storage_dollars_per_month" not in found

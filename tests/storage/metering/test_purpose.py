@@ -7,6 +7,7 @@ import pytest
 from stratalog.clients.typed_tables.notes import FOLDER as NOTES
 from stratalog.replication.broker_root import META_PROPERTIES
 from stratalog.replication.controller.sessions import session_path
+from stratalog.replication.folders import topic_folder
 from stratalog.replication.metadata.backup.copies import COPIES_PREFIX, SINKS_PREFIX
 from stratalog.replication.metadata.history.commits import HISTORY_DIRECTORY
 from stratalog.replication.metadata.log import METADATA_COMMITS
@@ -22,6 +23,7 @@ from stratalog.storage.metering.calls import KINDS
 from stratalog.storage.metering.purpose import PURPOSES, purpose_of, purpose_of_call
 
 FILE = placed_path(f"{HANDED_DIRECTORY}/ab.0000ffff.parquet", PartitionValues(7, 3, 12))
+IN_DOMAIN = f"{topic_folder('orders', 32 * '0')}/orders-0"
 PATHS = {
     f"orders-0/{FILE}": "data",
     f"orders-0/{HANDED_DIRECTORY}/ab.0000ffff.parquet": "data",
@@ -32,6 +34,8 @@ PATHS = {
     "orders-0/_delta_log/00000000000000000010.checkpoint.parquet": "checkpoint",
     f"orders-0/_delta_log/{LAST_CHECKPOINT}": "checkpoint",
     f"orders-0/{producers_path(255)}": "producers",
+    f"{IN_DOMAIN}/{FILE}": "data",
+    f"{IN_DOMAIN}/_delta_log/00000000000000000007.json": "commit",
     leader_progress_path(12): "progress",
     leader_ends_path(12): "progress",
     follower_progress_path(12, 1, "a"): "progress",

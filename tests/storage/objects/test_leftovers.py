@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.replication.stores import replica_of_leftover
+from stratalog.replication.folders import replica_of_leftover
 from stratalog.storage.errors import KafkaStorageError
 from stratalog.storage.objects.local import LocalStore
 from stratalog.storage.records import TopicPartition

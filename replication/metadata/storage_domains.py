@@ -1,0 +1,40 @@
+"""Where the table of a replica is: in its broker's root, or in a storage domain that all replicas share. Pure.
+
+In a domain a partition has one table, `<domain>/<topic>.<topic id>/<topic>-<partition>`. The id keeps a table apart
+from that of a later topic of the name: what a deposed leader writes late, or a slow deletion, meets no other table.
+"""
+
+from __future__ import annotations
+
+from stratalog.replication.folders import topic_folder
+from stratalog.replication.metadata.image import ClusterImage
+from stratalog.replication.metadata.records import PartitionRecord, StorageDomainRecord
+from stratalog.storage.errors import UnknownStorageDomainError
+
+DOMAIN_CONFIG = "stratalog.storage.domain"
+"""The topic config that places a topic when it is made."""
+
+
+def domain_of(image: ClusterImage, name: str) -> StorageDomainRecord:
+    """UnknownStorageDomainError, with the names of those that there are."""
+    found = image.storage_domains.get(name)
+    if found is None:
+        known = ", ".join(sorted(image.storage_domains)) or "none"
+        raise UnknownStorageDomainError(f"there is no storage domain '{name}'; there are: {known}")
+    return found
+
+
+def topic_root(domain: StorageDomainRecord, topic: str, topic_id: str) -> str:
+    """The URL of the folder of a topic's tables in a domain."""
+    return f"{domain.url}/{topic_folder(topic, topic_id)}"
+
+
+def replica_root(image: ClusterImage, state: PartitionRecord, broker_id: int) -> str | None:
+    """The URL below which this replica's table lies, named as its partition; None for a broker that never registered.
+
+    UnknownStorageDomainError where the image does not know the partition's domain.
+    """
+    if state.domain:
+        return topic_root(domain_of(image, state.domain), state.topic, image.topic_ids.get(state.topic, ""))
+    broker = image.brokers.get(broker_id)
+    return None if broker is None else broker.registration.root

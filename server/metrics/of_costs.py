@@ -73,7 +73,11 @@ class StoreCosts:
             Metric("stratalog_store_dollars_per_day", GAUGE, "The same at the rate of fifteen minutes.", per_day),
             Metric("stratalog_store_prices", GAUGE, "1: the list of prices by which a root is priced.", lists),
             Metric("stratalog_store_storage_dollars_per_month", GAUGE, "For the data files of led partitions.", stored),
-            *_one("stratalog_store_dollars_per_gib", "What each GiB cost that producers wrote.", per_gib),
+            *_one(
+                "stratalog_store_dollars_per_gib",
+                "What each GiB cost that producers wrote, of a process with one broker.",
+                per_gib,
+            ),
         ]
 
     def _add_dollars(

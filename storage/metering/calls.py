@@ -84,7 +84,7 @@ class StoreCalls:
         self.failed += other.failed
 
     def since(self, earlier: StoreCalls) -> StoreCalls:
-        """What was counted after `earlier`, which is a copy of these counts."""
+        """What was counted after `earlier`, a sum of the same counts."""
         return StoreCalls(
             {kind: count - earlier.made[kind] for kind, count in self.made.items()},
             {key: count - earlier.requests[key] for key, count in self.requests.items()},
@@ -92,12 +92,6 @@ class StoreCalls:
             {purpose: count - earlier.written_of[purpose] for purpose, count in self.written_of.items()},
             self.failed - earlier.failed,
         )
-
-    def copy(self) -> StoreCalls:
-        """The counts as they are now."""
-        found = StoreCalls()
-        found.add(self)
-        return found
 
 
 Key = TypeVar("Key")

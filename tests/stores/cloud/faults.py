@@ -99,8 +99,8 @@ class Throttle:
     [True, True, False, True]
     """
 
-    writes_per_s: int
-    reads_per_s: int
+    writes_per_s: float
+    reads_per_s: float
     _left: dict[tuple[str, bool], tuple[float, float]] = field(default_factory=dict)
     """By prefix and whether it is of reads: requests that are left, and as of when."""
 
@@ -109,9 +109,9 @@ class Throttle:
         rate = self.reads_per_s if request.is_read else self.writes_per_s
         if not rate:
             return True
-        key = prefix, request.is_read
-        left, since_s = self._left.get(key, (float(rate), now_s))
-        left = min(float(rate), left + (now_s - since_s) * rate)
+        key, most = (prefix, request.is_read), max(1.0, rate)
+        left, since_s = self._left.get(key, (most, now_s))
+        left = min(most, left + (now_s - since_s) * rate)
         self._left[key] = (left - 1 if left >= 1 else left), now_s
         return left >= 1
 

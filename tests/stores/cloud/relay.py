@@ -212,6 +212,7 @@ class Relay:
             "no faults": self._no_faults,
             "release": self._release,
             "profile": self._change_profile,
+            "rates": self._change_rates,
             "clock": self._change_clock,
         }
 
@@ -234,6 +235,10 @@ class Relay:
 
     def _change_profile(self, order: Mapping[str, object]) -> Mapping[str, object]:
         self._set_profile(named_profile(str(order["name"])))
+        return {}
+
+    def _change_rates(self, order: Mapping[str, object]) -> Mapping[str, object]:
+        self._throttle = Throttle(float(str(order["writes_per_s"])), float(str(order["reads_per_s"])))
         return {}
 
     def _change_clock(self, order: Mapping[str, object]) -> Mapping[str, object]:

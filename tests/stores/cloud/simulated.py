@@ -90,6 +90,10 @@ class SimulatedCloud:
         """Times and rates from now on. RuntimeError names the profiles there are."""
         self._order("profile", name=name)
 
+    def rates(self, writes_per_s: float, reads_per_s: float) -> None:
+        """What each prefix takes from now on, instead of what the profile says; 0: without a bound."""
+        self._order("rates", writes_per_s=writes_per_s, reads_per_s=reads_per_s)
+
     def clock_off(self, off_s: float) -> None:
         """Answers name times that are so much later from now on."""
         self._order("clock", off_s=off_s)

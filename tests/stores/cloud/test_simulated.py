@@ -119,6 +119,20 @@ def test_a_request_takes_no_less_than_what_is_drawn_for_it(near: Near) -> None:
         cloud.profile("fastest")
 
 
+def test_a_prefix_is_throttled_beyond_its_rate_and_another_one_is_not(near: Near) -> None:
+    cloud, store = near
+    other = open_store(f"{store.url}-other", request_ms=REQUEST_MS)
+    cloud.rates(writes_per_s=0.001, reads_per_s=0)
+    store.put("a", b"1")
+    thread = in_background(lambda: store.put("b", b"2"))
+    cloud.wait_until(lambda counts: counts.throttled > 0)
+    assert store.get("a") == b"1"
+    other.put("a", b"3")
+    cloud.rates(0, 0)
+    thread.join()
+    assert store.get("b") == b"2"
+
+
 @pytest.mark.stores
 def test_a_client_that_is_throttled_or_late_asks_again_or_waits(
     versity_server: StoreServer, monkeypatch: pytest.MonkeyPatch

@@ -114,6 +114,7 @@ Python workers.""",
 one bucket of versitygw behind a relay that draws the time of each request from a published distribution
 (`tests/stores/cloud/profiles.toml`, with what is assumed): S3 Standard `fast` and `slow`, S3 `express`. acks=all, three
 replicas, records of 100 bytes; closed loop: one record at a time in one partition; 20/s and 200/s: open loops over six.
+Outside reader: until deltalake and obstore in another process have read the row from the leader's table, at 20/s.
 Requests an acknowledgement: those of the closed loop beyond an idle cluster's. Dollars: requests and moved bytes, not
 storage, by the dated lists of `conf/prices.toml`, for each GiB of values at full load, and for a month of an idle
 cluster.""",

@@ -17,6 +17,7 @@ from stratalog import Admin, Cluster, Producer
 from stratalog.replication.price_lists import price_book
 from stratalog.storage.metering.calls import StoreCalls, calls_of_others, sum_of
 from tests.lab.bench.benches.latency import OpenLoop, ours
+from tests.lab.bench.benches.time_to_table import times_to_reader_ms
 from tests.lab.bench.lab import BROKERS, PARTITIONS, Lab, Outcome, show
 from tests.lab.bench.simulated.figures import CloudRound, Span, rows_of_rounds
 from tests.stores.cloud.simulated import SimulatedCloud, endpoint_of, simulated_cloud
@@ -26,6 +27,8 @@ PRICES: Mapping[str, tuple[str, ...]] = {"fast": (), "slow": (), "express": ("s3
 """Profiles that are measured, and the setting of prices that goes with each."""
 CLOSED_S, CLOSED_ACKS_MAX = 60, 400
 RATES_PER_S, WARM_S, WINDOW_S = (20, 200), 5, 30
+READ_LOOP = OpenLoop(PARTITIONS, RATES_PER_S[0], WARM_S, WINDOW_S)
+OUTSIDE_READER = "tests.lab.bench.simulated.outside_reader"
 BULK_S, BULK_TABLES_MAX, BULK_VALUE_BYTES = 20, 2, 1_024
 SETTLE_S, IDLE_S = 40, 30
 TIMEOUT_S = 120
@@ -43,7 +46,8 @@ def copies(cluster: Cluster, _url: str, name: str) -> str:
 
 def one_table(cluster: Cluster, url: str, name: str) -> str:
     """Three replicas in one storage domain: one table for all brokers."""
-    Admin(cluster).add_storage_domain(DOMAIN, f"{url}/domain")
+    if DOMAIN not in {each.name for each in Admin(cluster).describe_storage_domains()}:
+        Admin(cluster).add_storage_domain(DOMAIN, f"{url}/domain")
     configs = {"stratalog.storage.domain": DOMAIN}
     Admin(cluster).create_topic(name, PARTITIONS, BROKERS, None, min_insync_replicas=2, **configs)
     return name
@@ -110,6 +114,9 @@ def _round(lab: Lab, profile: str, layout: Layout, seed: int) -> CloudRound:
         for rate_per_s in RATES_PER_S:
             _, moments = ours(lab, cluster, topic, OpenLoop(PARTITIONS, rate_per_s, WARM_S, WINDOW_S))
             latencies[f"{rate_per_s}/s"] = [moment.latency_ms for moment in moments]
+        latencies["outside reader"] = times_to_reader_ms(
+            cluster, layout(cluster, url, lab.fresh("read")), lab.payload(100).value(0), READ_LOOP, OUTSIDE_READER
+        )
         with _span(cloud) as bulk:
             bulk_bytes = _full_load(lab, cluster, topic)
         time.sleep(SETTLE_S)

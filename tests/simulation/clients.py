@@ -11,6 +11,7 @@ from stratalog.replication.controller.topics import alter_config, create_topic, 
 from stratalog.replication.metadata.image import BrokerState
 from stratalog.replication.metadata.log import MetadataLog, open_metadata
 from stratalog.replication.metadata.records import PartitionRecord
+from stratalog.replication.metadata.storage_domains import replica_root
 from stratalog.replication.progress.progress import leader_progress_path, progress_rows
 from stratalog.replication.requests.delete_records import DeleteRecordsRequest
 from stratalog.replication.requests.produce import ACKS_ALL, ACKS_LEADER, ProduceRequest, ProduceResponse
@@ -171,8 +172,12 @@ class Consumer(Client):
 
     def read(self, state: PartitionRecord, leader: BrokerState) -> None:
         """Read the new records of one partition."""
-        log, root, topic_partition = self.log_of(state), leader.registration.root, state.topic_partition
-        content = self.sim.objects(root).get_register(leader_progress_path(leader.broker_epoch)) or b""
+        log, topic_partition = self.log_of(state), state.topic_partition
+        root = replica_root(self.metadata.image, state, state.leader)
+        assert root is not None
+        content = (
+            self.sim.objects(leader.registration.root).get_register(leader_progress_path(leader.broker_epoch)) or b""
+        )
         bounds = [
             progress.high_watermark
             for progress in progress_rows(content)

@@ -16,6 +16,7 @@ from stratalog.replication.broker_root import mark_clean_shutdown
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.controller.controller import Controller
 from stratalog.replication.controller.sessions import session_path
+from stratalog.replication.controller.storage_domains import add_storage_domain
 from stratalog.replication.controller.topics import create_topic
 from stratalog.replication.coordinator.runtime.kinds import CoordinatorKind
 from stratalog.replication.folders import replica_of
@@ -23,17 +24,19 @@ from stratalog.replication.follower.partitions import FetchJob, FollowedPartitio
 from stratalog.replication.follower.sessions.fetch_session import FollowerSession
 from stratalog.replication.internal_topics import is_internal
 from stratalog.replication.log_configs import DEFAULT_NAMES
-from stratalog.replication.metadata.image import Result
+from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.log import METADATA_COMMITS, open_metadata
 from stratalog.replication.metadata.records import (
     CLUSTER_WIDE,
     ConfigRecord,
     FenceBrokerRecord,
     MetadataRecord,
+    StorageDomainRecord,
     TopicRecord,
     record_from_json,
     value_of_row,
 )
+from stratalog.replication.metadata.storage_domains import DOMAIN_CONFIG
 from stratalog.replication.progress.progress import progress_rows
 from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.replication.requests.produce import ProduceResponse
@@ -46,13 +49,14 @@ from stratalog.storage.topic_config import LogConfig
 from stratalog.storage.upkeep.chore import UpkeepLimits
 from tests.simulation.erasures.erased import Erased
 from tests.simulation.faults import Faults
-from tests.simulation.invariants import Invariants, Violation
+from tests.simulation.invariants import LAKE, Invariants, Violation
 from tests.simulation.metadata_model import MetadataModel
 from tests.simulation.scheduler import Actor, Scheduler, SimClock, SimExecutor, SimIds, SimSideBySide, SimTurn
 from tests.simulation.stores import OTHER_TABLE, SimDisk, SimLogTable, SimObjects, continues_log
 from tests.storage.memory_table import MemoryFiles
 
 METADATA_ROOT = "memory:///metadata"
+DOMAIN, DOMAIN_ROOT = "lake", "memory:///lake"
 TOPIC = "t"
 SESSION_MS = 900
 PROPERTIES = {
@@ -148,6 +152,7 @@ class Setting:
     sinks         the number of Spark sinks, which hand files over to leaders
     calls_max     so many calls to storage are made side by side, as where a store is far away; 1: one after the other
     file_writers_ms  the longest time in which another thread writes the file of an append; 0: the broker's loop does
+    in_domain     whether topics are in a storage domain that the brokers share, of which no power cut takes anything
     """
 
     brokers: int = 3
@@ -166,6 +171,7 @@ class Setting:
     sinks: int = 0
     calls_max: int = 1
     file_writers_ms: int = 0
+    in_domain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +206,12 @@ def with_defaults(created: Result[str]) -> Result[str]:
     return replace(created, records=(*created.records, *defaults))
 
 
+def _with_domain(image: ClusterImage) -> Result[StorageDomainRecord]:
+    """A storage domain, in which all topics are made."""
+    added = add_storage_domain(image, DOMAIN, DOMAIN_ROOT, durable=True)
+    return replace(added, records=(*added.records, ConfigRecord(CLUSTER_WIDE, DOMAIN_CONFIG, DOMAIN)))
+
+
 class SimCluster:
     """`setting.brokers` hosts, one topic `t`, and the fault injection of one seed."""
 
@@ -213,8 +225,9 @@ class SimCluster:
             METADATA_ROOT, self.scheduler, self.clock, self._metadata_created, lambda _table, _files, _path: None
         )
         self.hosts = {i: self._host(i) for i in range(1, setting.brokers + 1)}
+        self.lake = SimDisk(DOMAIN_ROOT, self.scheduler, self.clock, self._lake_created, self._lake_deleted)
         self.invariants = Invariants(
-            {i: host.disk for i, host in self.hosts.items()},
+            {LAKE: self.lake, **{i: host.disk for i, host in self.hosts.items()}},
             session_silence_ms_min=SESSION_MS // 2,
             root_silence_ms_min=SESSION_MS // 3,
             retained=frozenset({TOPIC}),
@@ -260,12 +273,31 @@ class SimCluster:
         return self._objects[root]
 
     def table(self, root: str, topic_partition: TopicPartition) -> LogTable:
+        if root.startswith(f"{DOMAIN_ROOT}/"):
+            folder = root.removeprefix(f"{DOMAIN_ROOT}/")
+            return SimLogTable(self.lake, f"{folder}/{topic_partition}", self.ids)
         return SimLogTable(self._disks[root], str(topic_partition), self.ids)
 
     def replicas(self, root: str) -> list[TopicPartition]:
         return [found for name in list(self._disks[root].tables) if (found := replica_of(name)) is not None]
 
+    def replica_table(self, broker_id: int, topic_partition: TopicPartition) -> LogTable:
+        """That of a broker's replica, wherever it is."""
+        owner, name = self.invariants.place_of(broker_id, topic_partition)
+        return SimLogTable(self.lake if owner == LAKE else self.hosts[owner].disk, name, self.ids)
+
     # -- calls of the invariants -------------------------------------------------------------------------
+
+    def _lake_created(self, table: str, version: int, stored: StoredCommit) -> None:
+        if continues_log(self.lake.tables[table], version, stored):
+            place = replica_of(table.rpartition("/")[2])
+            assert place is not None
+            self.invariants.table_committed(LAKE, place, version, stored.commit, table)
+
+    def _lake_deleted(self, table: str, files: MemoryFiles, path: str) -> None:
+        place = replica_of(table.rpartition("/")[2])
+        assert place is not None
+        self.invariants.file_deleted(LAKE, place, files, path)
 
     def _replica_created(self, broker_id: int, table: str, version: int, stored: StoredCommit) -> None:
         # A version 0 of another partition's table, all alone, says what this one's said: an empty log of the topic.
@@ -377,6 +409,8 @@ class SimCluster:
         self.scheduler.run_until(
             self.scheduler.now_ms + 3_000, lambda: len(self.invariants.live) == len(self.hosts), poll_ms=5
         )
+        if self.setting.in_domain:
+            metadata.propose(_with_domain)
         metadata.propose(
             lambda image: with_defaults(
                 create_topic(

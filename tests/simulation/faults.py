@@ -11,6 +11,8 @@ POWER_CUT_OF_ALL = "power cut of all"
 
 DAYS = "clock jumps by days"
 TWO_CRASH = "two crash"
+CUT_DOMAIN, DOMAIN_AWAY = "cut from domain", "domain away"
+"""Of runs with a storage domain."""
 TROUBLES = (
     "crash",
     "restart all",
@@ -34,6 +36,8 @@ TROUBLES = (
     "metadata power cut",
     DAYS,
     TWO_CRASH,
+    CUT_DOMAIN,
+    DOMAIN_AWAY,
 )
 """The larger troubles; `tests.simulation.troubles` has a function for each."""
 

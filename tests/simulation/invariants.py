@@ -30,6 +30,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
+from stratalog.replication.folders import topic_folder
 from stratalog.replication.internal_topics import is_internal
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.records import (
@@ -53,6 +54,8 @@ from tests.simulation.erasures.erased import Erased
 from tests.simulation.shadow import RowsCache, Shadow, ShadowMarker, ShadowRecord, folded, topic_id_of
 from tests.storage.memory_table import MemoryDisk, MemoryFiles
 
+LAKE = 0
+"""Whose table a partition in the storage domain is: no broker's."""
 Log = tuple[str, int]
 """Topic id and partition: a topic that was made again under an old name is another one."""
 
@@ -99,7 +102,7 @@ class History:
 
 @dataclass(slots=True)
 class Invariants:
-    """The observer. `disks` are the brokers' storage domains by broker id.
+    """The observer. `disks` are the brokers' roots by broker id, and the storage domain that they share as `LAKE`'s.
 
     clean       False: topics from now on allow unclean elections, so no promise holds for them
     only_leaders   a record that a member of the ISR lacks is a violation only when it leads
@@ -217,6 +220,7 @@ class Invariants:
         self.topic_ids.pop(name, None)
         for topic_partition in [tp for tp in self.partitions if tp.topic == name]:
             del self.partitions[topic_partition]
+            self.kept.pop(topic_partition, None)
 
     def _came_back(self, broker_id: int, broker_epoch: int) -> None:
         """A broker with a lost tail is out of every ISR with another member; where it is alone, records may be lost."""
@@ -228,7 +232,8 @@ class Invariants:
         self.wiped.discard(broker_id)
         for topic_partition, state in self.partitions.items():
             history = self.history(topic_partition)
-            if history is not None and not is_wiped and set(state.isr) <= {broker_id} | self.torn:
+            is_here = not is_wiped and not state.domain
+            if history is not None and is_here and set(state.isr) <= {broker_id} | self.torn:
                 history.lossy = True
             elif history is not None:
                 self._check_members(topic_partition, state, history, history.committed)
@@ -255,7 +260,8 @@ class Invariants:
             raise Violation("MonotonicLeaderEpoch", f"{previous} then {state}")
         if previous is not None and state.partition_epoch <= previous.partition_epoch:
             raise Violation("MonotonicLeaderEpoch", f"partition epoch: {previous} then {state}")
-        if previous is not None and history is not None and set(state.replicas) < set(previous.replicas):
+        is_fewer = previous is not None and set(state.replicas) < set(previous.replicas) and not state.domain
+        if history is not None and is_fewer:
             history.lossy |= set(state.isr) <= self.torn  # the others were lost before the election
         if not set(state.lost) <= self.ever_wiped:
             raise Violation("Liveness", f"a log is taken for lost, but no disk was: {state}")
@@ -292,9 +298,18 @@ class Invariants:
 
     # -- logs --------------------------------------------------------------------------------------------
 
-    def table_committed(self, broker_id: int, topic_partition: TopicPartition, version: int, commit: Commit) -> None:
-        """A version was committed to a replica's table."""
-        files = self.disks[broker_id].tables[str(topic_partition)]
+    def place_of(self, broker_id: int, topic_partition: TopicPartition) -> tuple[int, str]:
+        """On whose disk the table of a replica is, and its name there."""
+        state = self.partitions.get(topic_partition)
+        if state is None or not state.domain:
+            return broker_id, str(topic_partition)
+        return LAKE, _table_name(LAKE, topic_partition, self.topic_ids[topic_partition.topic])
+
+    def table_committed(
+        self, broker_id: int, topic_partition: TopicPartition, version: int, commit: Commit, table: str = ""
+    ) -> None:
+        """A version was committed to a replica's table. `table`: its name, where it is in the storage domain."""
+        files = self.disks[broker_id].tables[table or str(topic_partition)]
         shadow = self._shadows.get((broker_id, topic_partition))
         if version == 0 or shadow is None or shadow.files is not files or version != shadow.version + 1:
             # Version 0 made again where clean-up has deleted it is no new table: its writer slept meanwhile.
@@ -398,7 +413,8 @@ class Invariants:
     def _check_truncated(self, broker_id: int, shadow: Shadow, history: History) -> None:
         """A member of the ISR does not truncate committed records."""
         state = self.partitions.get(history.topic_partition)
-        if history.lossy or state is None or broker_id not in state.isr or broker_id in self.torn or self.only_leaders:
+        is_member = state is not None and (broker_id == LAKE or broker_id in state.isr)
+        if history.lossy or state is None or not is_member or broker_id in self.torn or self.only_leaders:
             return
         gone = [offset for offset in history.committed if offset >= shadow.log_end and offset >= shadow.log_start]
         if gone:
@@ -410,7 +426,8 @@ class Invariants:
 
     def shadow(self, broker_id: int, topic_partition: TopicPartition) -> Shadow | None:
         """The content of the replica's table; None without a table, or with one of an older topic of this name."""
-        files = self.disks[broker_id].tables.get(str(topic_partition))
+        broker_id, table = self.place_of(broker_id, topic_partition)
+        files = self.disks[broker_id].tables.get(table)
         if files is None:
             return None
         shadow = self._shadows.get((broker_id, topic_partition))
@@ -488,7 +505,8 @@ class Invariants:
         if history.lossy or not records or self.only_leaders:
             return
         for member in state.isr:
-            if member in self.torn or member in state.lost or (member, topic_partition) in self.removed:
+            is_gone = member in self.torn or member in state.lost or (member, topic_partition) in self.removed
+            if is_gone and not state.domain:
                 continue
             shadow = self.shadow(member, topic_partition)
             for offset, record in records.items():
@@ -523,6 +541,8 @@ class Invariants:
     def _check_leader(self, broker_id: int, topic_partition: TopicPartition, history: History, epoch: int) -> None:
         """A new leader holds every offset below any published high watermark, and every acknowledged record."""
         newest = self.partitions.get(topic_partition)
+        if newest is not None and broker_id == LAKE:
+            broker_id = newest.leader
         if history.lossy or newest is None or (newest.leader, newest.leader_epoch) != (broker_id, epoch):
             return  # a follower, or a deposed leader that starts its epoch too late: it has no followers
         shadow = self.shadow(broker_id, topic_partition)
@@ -644,7 +664,7 @@ class Invariants:
 
     def _check_nothing_is_forgotten(self) -> None:
         for (broker_id, topic_partition), shadow in self._shadows.items():
-            files = self.disks[broker_id].tables.get(str(topic_partition))
+            files = self.disks[broker_id].tables.get(_table_name(broker_id, topic_partition, shadow.topic_id))
             if files is None or shadow.files is not files:
                 continue
             fold = TableFold(files.checkpoint, str(topic_partition))
@@ -655,6 +675,12 @@ class Invariants:
                     "NothingForgotten",
                     f"{topic_partition} on {broker_id}: {sorted(left)} left the log, are on storage and not known",
                 )
+
+
+def _table_name(broker_id: int, topic_partition: TopicPartition, topic_id: str) -> str:
+    if broker_id != LAKE:
+        return str(topic_partition)
+    return f"{topic_folder(topic_partition.topic, topic_id)}/{topic_partition}"
 
 
 def _check_files(where: str, files: MemoryFiles, adds: Iterable[FileEntry]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -36,7 +36,7 @@ from tests.simulation.cluster import (
 )
 from tests.simulation.endpoint.endpoints import Endpoints
 from tests.simulation.erasures.eraser import Eraser
-from tests.simulation.faults import Faults
+from tests.simulation.faults import CUT_DOMAIN, DOMAIN_AWAY, Faults
 from tests.simulation.inbox.sink import Sink
 from tests.simulation.invariants import Violation
 from tests.simulation.shadow import Shadow
@@ -159,6 +159,19 @@ def simulate(
     )
 
 
+def in_domain(seed: int) -> Outcome:
+    """A run whose topics are in a storage domain that the brokers share."""
+    faults, rng = Faults.drawn(Random(seed)), Random(-13_000_027 - seed)
+    weights = {CUT_DOMAIN: rng.choice([0, 1, 3]), DOMAIN_AWAY: rng.choice([0, 0, 1])}
+    faults.weights = {**faults.weights, **weights}
+    return simulate(seed, faults=faults, setting=replace(setting_of(seed), in_domain=True))
+
+
+def run_in_domain(first_seed: int, count: int) -> list[Outcome]:
+    """As `run_seeds`, in a storage domain."""
+    return _run_each(in_domain, first_seed, count)
+
+
 @contextmanager
 def repeatable() -> Iterator[None]:
     """Without what runs share within a process: the turn to clean a log, which each real process has for itself.
@@ -181,8 +194,12 @@ def repeatable() -> Iterator[None]:
 
 def run_seeds(first_seed: int, count: int) -> list[Outcome]:
     """Several seeds one after the other; the story only of one that breaks an invariant."""
+    return _run_each(simulate, first_seed, count)
+
+
+def _run_each(run: Callable[[int], Outcome], first_seed: int, count: int) -> list[Outcome]:
     with quiet():
-        outcomes = (simulate(seed) for seed in range(first_seed, first_seed + count))
+        outcomes = (run(seed) for seed in range(first_seed, first_seed + count))
         return [o if o.violation is not None else replace(o, story=()) for o in outcomes]
 
 
@@ -336,7 +353,7 @@ def _unreadable(sim: SimCluster, topic_partition: TopicPartition, replicas: Sequ
     """A replica that cannot be folded from its storage, whatever its broker holds in memory; empty when all can."""
     for broker_id in replicas:
         try:
-            if sim.table(sim.hosts[broker_id].root, topic_partition).snapshot() is None:
+            if sim.replica_table(broker_id, topic_partition).snapshot() is None:
                 return f"{topic_partition} of broker {broker_id} has no table"
         except CorruptMessageError as reason:
             return str(reason)
@@ -350,7 +367,7 @@ def _uncompacted(sim: SimCluster) -> str:
             continue
         config = LogConfig.from_properties(dict(sim.setting.configs))
         for broker_id in state.replicas:
-            log = PartitionLog(sim.table(sim.hosts[broker_id].root, topic_partition), config, sim.clock, sim.ids)
+            log = PartitionLog(sim.replica_table(broker_id, topic_partition), config, sim.clock, sim.ids)
             try:
                 log.refresh()
             except (CorruptMessageError, UnknownTopicOrPartitionError) as reason:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from stratalog.replication.metadata.records import NO_LEADER
 from stratalog.storage.errors import BrokerNotAvailableError
 from stratalog.storage.files.damage import DAMAGE_PATH, Damage
-from tests.simulation.cluster import METADATA_ROOT, Host, SimCluster
-from tests.simulation.faults import DAYS, POWER_CUT_OF_ALL, TROUBLES, TWO_CRASH
+from tests.simulation.cluster import DOMAIN_ROOT, METADATA_ROOT, Host, SimCluster
+from tests.simulation.faults import CUT_DOMAIN, DAYS, DOMAIN_AWAY, POWER_CUT_OF_ALL, TROUBLES, TWO_CRASH
 
 CLOCK_JUMP_MS_MAX = 90_000
 DAY_MS = 86_400_000
@@ -291,6 +291,22 @@ def _metadata_power_cut(sim: SimCluster) -> None:
             restart(sim, host)
 
 
+def _cut_from_domain(sim: SimCluster) -> None:
+    """A broker cannot reach the storage domain, in which others lead then, while it lives on."""
+    host = _any_host(sim)
+    sim.cut(host.process, DOMAIN_ROOT, _duration(sim, 200, 4_000))
+
+
+def _domain_away(sim: SimCluster) -> None:
+    """The storage domain answers nothing, or slowly; its requests end with their deadline."""
+    duration_ms = _duration(sim, 200, 3_000)
+    sim.log_event(f"{DOMAIN_ROOT} answers nothing for {duration_ms} ms")
+    if sim.scheduler.random.random() < 0.5:
+        sim.scheduler.hang(DOMAIN_ROOT, duration_ms, REQUEST_MS)
+    else:
+        sim.scheduler.slow_until_ms[DOMAIN_ROOT] = sim.scheduler.now_ms + duration_ms
+
+
 _MAKERS: Mapping[str, Callable[[SimCluster], None]] = {
     "crash": _crash_or_restart,
     "restart all": _restart_all,
@@ -314,4 +330,6 @@ _MAKERS: Mapping[str, Callable[[SimCluster], None]] = {
     "metadata power cut": _metadata_power_cut,
     DAYS: _clock_jumps_by_days,
     TWO_CRASH: _two_crash,
+    CUT_DOMAIN: _cut_from_domain,
+    DOMAIN_AWAY: _domain_away,
 }

@@ -76,13 +76,14 @@ class Eraser(Client):
         self.proved_count += 1
 
     def _state_of(self, record: EraseRecord, place: TopicPartition, broker_id: int) -> ReplicaErasure:
-        log = LogReader(self.sim.table(self.sim.hosts[broker_id].root, place), self.sim.clock)
+        log = LogReader(self.sim.replica_table(broker_id, place), self.sim.clock)
         return replica_state(log, place, broker_id, erase_of(record, place.partition))
 
     def _check_gone(self, record: EraseRecord, place: TopicPartition, broker_id: int) -> None:
         invariants = self.sim.invariants
         log, history = invariants.log_id(place), invariants.history(place)
-        files = self.sim.hosts[broker_id].disk.tables.get(str(place))
+        owner, table = invariants.place_of(broker_id, place)
+        files = invariants.disks[owner].tables.get(table)
         if log is None or history is None or files is None:
             return
         asked = invariants.erased.requests.get(log, {}).get(record.erase_id)

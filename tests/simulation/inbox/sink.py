@@ -11,6 +11,7 @@ from stratalog.clients.spark.sink.batches import SinkBatchId
 from stratalog.clients.spark.sink.hand_over import HandOver
 from stratalog.clients.spark.sink.task import WrittenFile
 from stratalog.replication.metadata.records import PartitionRecord
+from stratalog.replication.metadata.storage_domains import replica_root
 from stratalog.replication.requests.produce import ACKS_ALL, ACKS_LEADER
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import StratalogError
@@ -50,7 +51,8 @@ class Sink(Client):
         values = [b"v%d" % (sim.value_count + i) for i in range(self.random.randrange(1, 4))]
         sim.value_count += len(values)
         rows = [(sim.clock.wall_ms(), b"k%d" % self.random.randrange(KEYS), value, None) for value in values]
-        root = leader.registration.root
+        root = replica_root(self.metadata.image, state, state.leader)
+        assert root is not None
         file = sim.table(root, topic_partition).write_file(data_rows([NewRecordBatch(payload_table(rows))]), None)
         self._batch_id += 1
         batch = SinkBatchId(self._sink_id, self._batch_id, is_replayable=False)

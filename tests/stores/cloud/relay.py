@@ -28,6 +28,7 @@ CONDITION_STATUSES = {304, 409, 412}
 TIMER_S = 0.0005
 """The time by which timers of asyncio are late on average: epoll waits for whole milliseconds."""
 TIMES_KEPT = 100_000
+MEAN_OF = 20
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 BEFORE_SERVER = {
     CloudFault.SLOW_DOWN: refusal(503, "SlowDown"),
@@ -116,6 +117,7 @@ class Relay:
         self._counts = Counts()
         self._rules: list[FaultRule] = []
         self._clock_off_s = 0.0
+        self._server_s: dict[str, float] = {}
         self._released = asyncio.Event()
         self._set_profile(profile)
 
@@ -158,8 +160,12 @@ class Relay:
             counts.faults[rule.fault.name] += 1
             if rule.fault in BEFORE_SERVER:
                 return await self._refused(BEFORE_SERVER[rule.fault], refused_ms)
-        await _pause(min(drawn_ms, refused_ms) / 2 / 1_000)  # half of the way, whatever the answer will be
+        least_s = min(drawn_ms, refused_ms) / 1_000  # whatever the answer will be
+        await _pause(min(least_s / 2, least_s - 2 * self._server_s.get(request.kind, 0.0)))
+        asked_s = clock()
         answer = await self._applied(message, upstream, rule)
+        if rule is None:
+            self._note_server_s(request.kind, clock() - asked_s)
         counts.statuses[str(answer.head.status)] += 1
         if answer.head.status in CONDITION_STATUSES:
             drawn_ms = refused_ms
@@ -172,6 +178,11 @@ class Relay:
         if rule is not None and rule.fault is CloudFault.FAIL_AFTER:
             return refusal(500, "InternalError")
         return with_clock_off(answer, self._clock_off_s)
+
+    def _note_server_s(self, kind: str, took_s: float) -> None:
+        """What a request takes at the server, in the mean of the last ones: short times are to hold for it, too."""
+        known_s = self._server_s.get(kind, took_s)
+        self._server_s[kind] = known_s + (took_s - known_s) / MEAN_OF
 
     async def _refused(self, answer: bytes | None, ms: float) -> bytes | None:
         await _pause(ms / 1_000)

@@ -26,6 +26,7 @@
 #   make bench      side by side with a real Kafka, about 20 minutes: docs/BENCHMARKS.md; needs mvn and java
 #   make soak       100,000 commits, ten minutes under retention, half an hour of 400 commits/s: docs/BENCHMARKS.md
 #   make bench-long the benches that take minutes each: memory, 500 partitions; needs mvn and java
+#   make bench-cloud  latency, requests and dollars in a simulated bucket, about 40 minutes: docs/BENCHMARKS.md; needs go
 #   make notebooks  runs every notebook and writes docs/notebooks, with outputs and pictures
 #   make oracle     what Kafka's own classes answer, for tests/replication/oracle, and Avro's; needs mvn and java
 #   make differential  hundreds of requests to a real Kafka and to stratalog, compared; needs mvn and java
@@ -93,7 +94,7 @@ HELM_PACKAGE := helm.sh/helm/v3/cmd/helm@v3.22.0
 # One seed of the simulation is one history in every process, whose pinned seeds are those of this hash seed.
 export PYTHONHASHSEED := 0
 
-.PHONY: help venv java demo test test-long test-sessions test-readers test-stores test-s3 clients quick check simulate storm power client-storm many-connections short-transactions ecosystem fuzz exactly-once bench bench-long soak notebooks oracle differential differential-random differential-spark differential-values dashboards console-test console-long conf completions cast wheel release image chart rolling-restarts clean
+.PHONY: help venv java demo test test-long test-sessions test-readers test-stores test-s3 clients quick check simulate storm power client-storm many-connections short-transactions ecosystem fuzz exactly-once bench bench-long bench-cloud soak notebooks oracle differential differential-random differential-spark differential-values dashboards console-test console-long conf completions cast wheel release image chart rolling-restarts clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -231,6 +232,10 @@ bench: $(STAMP) java
 
 bench-long: $(STAMP) java
 	@$(PYTHON) -m tests.lab.bench --long --report docs
+
+# In a bucket of versitygw, whose requests take as long as a cloud's.
+bench-cloud: $(VERSITYGW_STAMP)
+	@$(PYTHON) -m tests.lab.bench --cloud --report docs
 
 soak: $(STAMP) java
 	@$(PYTHON) -m tests.lab.bench --soak --report docs

@@ -1,7 +1,7 @@
 """Leadership, the ISR and fencing: brokers, controller, metadata log, follower fetch.
 
 config, log_configs, conf_files, stores, broker_root  broker settings and their files; the roots and what marks them
-internal_topics, metrics, host_address
+internal_topics, metrics, host_address, price_lists
 folders        names of folders: of replicas below a root, of topics below a storage domain
 client_pattern  regular expressions that somebody else sends
 html_table     descriptions as tables of HTML, for notebooks

@@ -24,6 +24,7 @@ CONF_DIR = Path(__file__).resolve().parent.parent / "conf"
 
 CLUSTER_TOML = CONF_DIR / "cluster.toml"
 TOPICS_TOML = CONF_DIR / "topics.toml"
+PRICES_TOML = CONF_DIR / "prices.toml"
 
 TEXT_LINES, JSON_LINES = "text", "json"
 """Values of `stratalog.log.format`."""
@@ -389,6 +390,10 @@ class BrokerConfig:
         "brokers it is the first one's, and each further broker has the next port", 0,
     )  # fmt: skip
     stratalog_metrics_user: str = _string("metrics", "the user of that password", non_empty)
+    stratalog_prices: tuple[str, ...] = _list(
+        (), "lists of conf/prices.toml, or paths of files like it, by which requests to stores are priced; where none "
+        "of them is for a root's scheme, the default there holds",
+    )  # fmt: skip
     stratalog_produce_max_decoded_bytes: int = _int(
         104_857_600, "bytes", "decompressed records of one Produce request; batches beyond it are refused"
     )

@@ -12,6 +12,7 @@ topic_config  topic configs with Kafka's names
 layered_map   an immutable mapping with versions that cost little
 producers     producer state: epochs, sequences, sinks; each commit carries its changes
 transactions  open and aborted transactions: a part of producer state
+metering/     calls to stores by purpose, prices, costs
 objects/      an object store: port, local disk, S3 / Azure / GCS, registers, wakeups
 files/        one data file: Parquet, row groups, codecs, cache, damage
 delta/        one table: port, commit race, Delta's log and checkpoints

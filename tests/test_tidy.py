@@ -21,15 +21,16 @@ ROOMS = ("storage", "wire", "replication", "server", "clients", "jobs", "noteboo
 LIBRARY = ("storage", "wire", "replication", "server", "clients")
 FLOORS = {
     ".": "storage < wire < replication < server < clients < jobs < notebooks",
-    "storage": """errors clock log_lines extras cadence < step_times < config_def
+    "storage": """errors clock log_lines extras cadence < step_times < config_def metering
         < records topic_config objects layered_map < files transactions < producers < delta < log < upkeep""",
-    "storage/objects": """distance calls < port registers new_file sync store_settings together < probe memory
+    "storage/metering": "purpose prices < calls < cost",
+    "storage/objects": """distance < port registers new_file sync store_settings together < probe memory
         < local wakeup < remote < opened""",
     "wire": "api_keys kafka_types java_strings < consumer_protocol messages batches",
     "wire/messages": "response schema < values < error_codes < layouts < frames",
     "wire/batches": "compression < headers < columns < record_batches",
     "replication": """cadence folders < log_configs host_address shared_fold < config client_pattern html_table
-        < stores threads < conf_files internal_topics < requests
+        < stores threads < conf_files internal_topics price_lists < requests
         < metadata metrics < broker_root controller progress < replica < leader < follower coordinator
         < broker fast_start < spark""",
     "replication/coordinator": "shard server_assignors topic_matches < groups transactions < runtime",

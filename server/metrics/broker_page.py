@@ -5,7 +5,7 @@ I/O: reads the running broker without blocking it, registers of its fetch sessio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
@@ -20,12 +20,14 @@ from stratalog.replication.follower.metrics import (
     fetch_metrics_prefix,
     thread_fetch_path,
 )
+from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metrics import GAUGE, Histogram, Labels, Metric
 from stratalog.replication.progress.progress import UNKNOWN
 from stratalog.server.metrics.exposition import prometheus_text
 from stratalog.server.metrics.health import Health, OwnState, is_alive, is_ready, is_safe_to_restart
 from stratalog.server.metrics.http_server import METRICS, Page, ServedPath, ServedPaths, metrics_route
 from stratalog.server.metrics.of_broker import TRAFFIC, LedLog, counter_metrics, log_metrics, state_metric
+from stratalog.server.metrics.of_costs import Produced, StoreCosts
 from stratalog.server.metrics.of_image import image_metrics
 from stratalog.server.metrics.of_metadata_log import MetadataLogState, controller_metrics, metadata_log_metrics
 from stratalog.server.metrics.of_partitions import ReadableOffsets, partition_metrics
@@ -33,7 +35,8 @@ from stratalog.server.metrics.of_process import disk_metrics, store_metrics
 from stratalog.server.metrics.rates import A_MINUTE_MS, DecayingRates, RecentQuantiles
 from stratalog.storage.clock import SystemClock
 from stratalog.storage.errors import StratalogError
-from stratalog.storage.objects.calls import StoreCalls, calls_of, calls_of_others
+from stratalog.storage.metering.calls import StoreCalls, calls_of, calls_of_others, sum_of
+from stratalog.storage.metering.prices import PriceBook
 from stratalog.storage.objects.opened import open_store
 from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.records import TopicPartition
@@ -49,9 +52,11 @@ class BrokerPage:
         broker: Broker,
         controller: Controller,
         metadata_root: str,
+        book: PriceBook,
         further: Callable[[], Iterable[Metric]] = tuple,
     ) -> None:
-        """`controller`: the candidate of the same process; `further`: metrics that others add."""
+        """`controller`: the candidate of the same process; `book`: prices of stores; `further`: metrics that others
+        add."""
         self._broker = broker
         self._controller = controller
         self._metadata_root = metadata_root
@@ -60,6 +65,7 @@ class BrokerPage:
         now_ms = self._clock.monotonic_ms()
         self._rates = DecayingRates(now_ms)
         self._minute_rates = DecayingRates(now_ms, A_MINUTE_MS)
+        self._costs = StoreCosts(book, now_ms)
         self._quantiles = RecentQuantiles()
         self._stores: dict[str, ObjectStore] = {}
         registry = CollectorRegistry()
@@ -144,6 +150,7 @@ class BrokerPage:
             self._traffic_rates(),
             *log_metrics(logs),
             *self._of_metadata(),
+            *self._of_stores(image, logs),
             *broker.metrics.further(),
             *broker.coordinator_metrics(),
             *self._of_fetch_sessions(),
@@ -165,8 +172,7 @@ class BrokerPage:
 
     def _of_metadata(self) -> list[Metric]:
         log, others = self._broker.metadata, self._controller.metadata
-        calls, own = self._calls(self._metadata_root), self._calls(self._broker.root)
-        urls = {store.url for store in self._stores.values()}
+        calls = self._calls(self._metadata_root)
         end_offset = log.log.log_end_offset if log.log.is_folded else 0
         state = MetadataLogState(
             end_offset, log.commit_count + others.commit_count, log.commit_ms + others.commit_ms, calls
@@ -175,7 +181,25 @@ class BrokerPage:
         return [
             *metadata_log_metrics(log.image, self._broker.broker_id, state, self._minute_rates, now_ms),
             *controller_metrics(self._controller.counts, end_offset),
-            *store_metrics({"metadata": calls, "own": own, "other": calls_of_others(urls)}),
+        ]
+
+    def _of_stores(self, image: ClusterImage, logs: Mapping[TopicPartition, LedLog]) -> list[Metric]:
+        """Calls to stores and what they cost. `logs`: of led partitions."""
+        own, metadata = self._broker.root, self._metadata_root
+        roots = {"metadata": metadata, "own": own}
+        roots |= {f"domain:{name}": domain.url for name, domain in image.storage_domains.items()}
+        by_root = {name: {url: self._calls(url)} for name, url in roots.items()}
+        by_root["other"] = calls_of_others({store.url for store in self._stores.values()})
+        led_bytes = dict[tuple[str, str], int]()
+        for named, log in logs.items():
+            state = image.partitions.get(named)
+            name = f"domain:{state.domain}" if state is not None and state.domain else "own"
+            place = roots.get(name, own), name
+            led_bytes[place] = led_bytes.get(place, 0) + sum(entry.file.size_bytes for entry in log.files)
+        written_bytes = sum(traffic.bytes_in for traffic in list(self._broker.metrics.topics.values()))
+        return [
+            *store_metrics({root: sum_of(stores.values()) for root, stores in by_root.items()}),
+            *self._costs.metrics(by_root, Produced(written_bytes, led_bytes), self._clock.monotonic_ms()),
         ]
 
     def _store(self, root: str) -> ObjectStore:

@@ -13,7 +13,7 @@ from stratalog.replication.controller.controller_counts import ControllerCounts
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metrics import COUNTER, GAUGE, HISTOGRAM, Labels, Metric
 from stratalog.server.metrics.rates import DecayingRates
-from stratalog.storage.objects.calls import StoreCalls
+from stratalog.storage.metering.calls import StoreCalls
 
 
 @dataclass(frozen=True, slots=True)

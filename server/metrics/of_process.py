@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Thread
 
 from stratalog.replication.metrics import COUNTER, GAUGE, Labels, Metric
-from stratalog.storage.objects.calls import StoreCalls
+from stratalog.storage.metering.calls import StoreCalls
 
 _IO = Path("/proc/self/io")
 READ, WRITTEN = "read_bytes", "write_bytes"
@@ -43,7 +43,7 @@ def processor_ns(threads: Iterable[Thread]) -> int:
 
 
 def store_metrics(by_root: Mapping[str, StoreCalls]) -> list[Metric]:
-    """Calls to stores by root (`metadata`, `own`, `other`) and kind."""
+    """Calls to stores by root (`metadata`, `own`, `domain:<name>`, `other`) and kind."""
     calls: dict[Labels, float] = {}
     failed: dict[Labels, float] = {}
     moved: dict[Labels, float] = {}

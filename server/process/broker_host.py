@@ -21,6 +21,7 @@ from stratalog.replication.follower.sessions.runner import ThreadFetchRunner
 from stratalog.replication.metadata.log import SharedMetadata
 from stratalog.replication.metadata.records import UserScramCredentialRecord
 from stratalog.replication.metrics import BrokerMetrics, Metric
+from stratalog.replication.price_lists import price_book
 from stratalog.replication.progress.own_registers import OwnRegisters
 from stratalog.replication.shared_fold import SharedFold
 from stratalog.replication.stores import DeltaStores, request_ms_max
@@ -119,7 +120,7 @@ class BrokerHost:
         peers: MutableMapping[int, Peer] | None = None,
         endpoint: ClientEndpoint | None = None,
     ) -> None:
-        """Joins the cluster, or makes it. Raises what `join_cluster` raises.
+        """Joins the cluster, or makes it. Raises what `join_cluster` raises, InvalidConfigError for unknown prices.
 
         fetcher  `spark`, `thread`, or `auto`: Spark unless the given session cannot run fetch sessions (`fetch_runner`)
         peers    brokers of other processes, by id, as far as they can be called: coordinators send them markers,
@@ -130,6 +131,7 @@ class BrokerHost:
         self.hosted = hosted
         self.running: dict[int, RunningBroker] = {}
         self.endpoints: dict[int, str] = {}
+        self._prices = price_book(config.stratalog_prices)
         roots = {broker_id: identity.root for broker_id, identity in hosted.identities.items()}
         topic_defaults = {**flatten_toml(TOPICS_TOML.read_text(encoding="utf-8")), **dict(config.topic_defaults)}
         self.shared_metadata: SharedMetadata = SharedFold()
@@ -240,7 +242,7 @@ class BrokerHost:
         def further() -> list[Metric]:
             return [*self._lags.metrics(broker.broker_id), *(self._further_metrics() if is_first else ())]
 
-        page = self._pages[broker.broker_id] = BrokerPage(broker, running.controller, self.root, further)
+        page = self._pages[broker.broker_id] = BrokerPage(broker, running.controller, self.root, self._prices, further)
         if not config.stratalog_metrics_port:
             return
         host = config.stratalog_metrics_host

@@ -20,8 +20,8 @@ from pathlib import Path
 
 from stratalog.storage import errors
 from stratalog.storage.clock import RandomIds
+from stratalog.storage.metering.calls import calls_of
 from stratalog.storage.objects import registers as register_file
-from stratalog.storage.objects.calls import calls_of
 from stratalog.storage.objects.new_file import NotCopiedError, UnnamedFiles, fill_in_place, send_whole, write_whole
 from stratalog.storage.objects.port import ObjectMeta, ObjectStore, always
 from stratalog.storage.objects.probe import probe_create_if_absent
@@ -79,7 +79,7 @@ class LocalStore(ObjectStore):
         probe_create_if_absent(self, RandomIds().new_id(), "hard links (link(2) that fails for a name that exists)")
 
     def put(self, path: str, data: bytes | memoryview) -> None:
-        self._calls.wrote("put", len(data))
+        self._calls.count("put", path, len(data))
         target = f"{self.root}/{path}"
         try:
             os.replace(self._write_temporary(target, data), target)
@@ -90,7 +90,7 @@ class LocalStore(ObjectStore):
         """As the port says. A file that is there already is of an earlier try, or of another writer of the same bytes:
         it is replaced as a whole, since its writer may never end; by durable bytes, since it may be committed and
         synced."""
-        self._calls.wrote("put", len(data))
+        self._calls.count("put", path, len(data))
         target = f"{self.root}/{path}"
         try:
             descriptor = self._open_new(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
@@ -109,7 +109,7 @@ class LocalStore(ObjectStore):
             raise self._failed("put", path, reason) from reason
 
     def put_filled(self, directory: str, fill: Callable[[int], str]) -> bool:
-        self._calls.wrote("put", 0)
+        self._calls.count("put", directory)
         try:
             return bool(self._unnamed.make(f"{self.root}/{directory}", lambda file: f"{self.root}/{fill(file)}"))
         except OSError as reason:
@@ -159,7 +159,7 @@ class LocalStore(ObjectStore):
             fill_in_place(self._open_new(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL), target, fill)
 
     def create(self, path: str, data: bytes) -> bool:
-        self._calls.wrote("create", len(data))
+        self._calls.count("create", path, len(data))
         target = f"{self.root}/{path}"
         try:
 
@@ -182,7 +182,7 @@ class LocalStore(ObjectStore):
 
     def replace(self, path: str, old: bytes, new: bytes) -> bool:
         """As the port says; `new` survives a power loss if what comes after it does: nobody else syncs it."""
-        self._calls.wrote("replace", len(new))
+        self._calls.count("replace", path, len(new))
         if self.get_optional(path) != old:
             return False
         self._put_durable(path, new)
@@ -206,11 +206,11 @@ class LocalStore(ObjectStore):
             finally:
                 os.close(descriptor)
         except (FileNotFoundError, NotADirectoryError):
-            self._calls.read(None)
+            self._calls.count_read("get", path, None)
             return None
         except OSError as reason:
             raise self._failed("get", path, reason) from reason
-        self._calls.read(data)
+        self._calls.count_read("get", path, len(data))
         return data
 
     def _found(self, path: str, data: bytes | None) -> bytes:
@@ -219,7 +219,7 @@ class LocalStore(ObjectStore):
         return data
 
     def put_register(self, path: str, data: bytes) -> None:
-        self._calls.wrote("put", len(data))
+        self._calls.count("put", path, len(data))
         target = f"{self.root}/{path}"
         try:
             with self._register_lock:
@@ -233,11 +233,11 @@ class LocalStore(ObjectStore):
             data = register_file.read(f"{self.root}/{path}")
         except OSError as reason:
             raise self._failed("get", path, reason) from reason
-        self._calls.read(data)
+        self._calls.count_read("get", path, None if data is None else len(data))
         return data
 
     def size(self, path: str) -> int | None:
-        self._calls.made["head"] += 1
+        self._calls.count("head", path)
         try:
             status = os.stat(f"{self.root}/{path}")
         except (FileNotFoundError, NotADirectoryError):
@@ -247,7 +247,7 @@ class LocalStore(ObjectStore):
         return status.st_size if stat.S_ISREG(status.st_mode) else None
 
     def list(self, prefix: str) -> list[ObjectMeta]:
-        self._calls.made["list"] += 1
+        self._calls.count("list", prefix)
         directory = prefix.rpartition("/")[0]
         try:
             found = [m for m in self._walk(directory) if m.path.startswith(prefix) and not _TEMPORARY.search(m.path)]
@@ -263,7 +263,7 @@ class LocalStore(ObjectStore):
             raise self._failed("list", "", reason) from reason
 
     def delete(self, path: str) -> None:
-        self._calls.made["delete"] += 1
+        self._calls.count("delete", path)
         target = f"{self.root}/{path}"
         try:
             os.unlink(target)
@@ -364,7 +364,7 @@ class LocalStore(ObjectStore):
 
     def sync(self, paths: Sequence[str]) -> None:
         """Make files, their directories and those above them durable, whoever made them."""
-        self._calls.made["sync"] += 1
+        self._calls.count("sync", paths[0] if paths else "")
         targets = [f"{self.root}/{path}" if path else self.root for path in paths]
         directories = {target.rpartition("/")[0] for target in targets}
         entries = self._entries_to_sync(directories)

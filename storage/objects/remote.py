@@ -20,7 +20,7 @@ from stratalog.storage import cadence
 from stratalog.storage.clock import RandomIds, measured_ns
 from stratalog.storage.errors import LogDirNotFoundError, ObjectNotFoundError, StoreUnavailableError
 from stratalog.storage.log_lines import line_logger
-from stratalog.storage.objects.calls import calls_of
+from stratalog.storage.metering.calls import LIST, READ, WRITE, calls_of
 from stratalog.storage.objects.distance import FAR
 from stratalog.storage.objects.port import ObjectMeta, ObjectStore, always
 from stratalog.storage.objects.probe import probe_create_if_absent
@@ -42,8 +42,13 @@ SIDE_BY_SIDE_MAX = 32
 """Requests that all calls of `each` make at a time, at most."""
 COPY_FAILURES_MAX = 3
 """Copies inside a store that fail one after the other, after which no other is asked for."""
-BUCKET_SCHEMES = {"s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl"}
+AZURE_SCHEMES = {"az", "azure", "abfs", "abfss", "adl"}
+BUCKET_SCHEMES = {"s3", "s3a", "gs", *AZURE_SCHEMES}
 """Of URLs whose host is the bucket or container."""
+PART_BYTES = 5 << 20
+"""The size from which obstore puts an object in parts, and that of each (`chunk_size`)."""
+LIST_PAGE, AZURE_LIST_PAGE = 1_000, 5_000
+"""The most objects in an answer to a listing."""
 
 RETRY: RetryConfig = {
     "max_retries": 12,
@@ -94,28 +99,22 @@ class ObstoreStore(ObjectStore):
         """Raises KafkaStorageError where a store ignores or refuses conditional puts; StoreUnavailableError."""
         probe_create_if_absent(self, RandomIds().new_id(), "conditional puts (If-None-Match: *, or the service's own)")
 
-    def put(self, path: str, data: bytes) -> None:
-        self._calls.written_bytes += len(data)
-        self._call("put", path, lambda: obstore.put(self._for_put(data), path, data))
+    def put(self, path: str, data: bytes | memoryview) -> None:
+        requests = requests_of_put(self.url, len(data))
+        self._call("put", path, lambda: obstore.put(self._for_put(data), path, data), len(data), requests)
 
     def put_new(self, path: str, data: bytes | memoryview) -> None:
         """As the port says. The second request of a hedged one writes the same bytes; should it arrive after the object
         was deleted, what it makes is named by nobody, and the vacuum finds it."""
-
-        def put() -> None:
-            self._calls.written_bytes += len(data)
-            self._call("put", path, lambda: obstore.put(self._for_put(data), path, data))
-
         if self._hedges.is_off or len(data) >= BULK_BYTES:
-            put()
+            self.put(path, data)
             return
-        hedged(put, self._hedged, self._hedges, lambda: measured_ns() / 1e6)
+        hedged(lambda: self.put(path, data), self._hedged, self._hedges, lambda: measured_ns() / 1e6)
         self._calls.hedged = self._hedges.repeated
 
     def create(self, path: str, data: bytes) -> bool:
-        self._calls.written_bytes += len(data)
         try:
-            self._call("create", path, lambda: obstore.put(self._for_put(data), path, data, mode="create"))
+            self._call("create", path, lambda: obstore.put(self._for_put(data), path, data, mode="create"), len(data))
         except FileExistsError:
             return False
         return True
@@ -124,9 +123,11 @@ class ObstoreStore(ObjectStore):
         """As the port says, by the store's own condition (If-Match, or a generation)."""
 
         def replaced() -> bool:
+            self._calls.bill(READ, path, 1)
             found = obstore.get(self._store, path)
             if found.bytes().to_bytes() != old:
                 return False
+            self._calls.bill(WRITE, path, 1)
             known: UpdateVersion = {}
             if (e_tag := found.meta["e_tag"]) is not None:
                 known["e_tag"] = e_tag
@@ -138,9 +139,8 @@ class ObstoreStore(ObjectStore):
                 return False
             return True
 
-        self._calls.written_bytes += len(new)
         try:
-            return self._call("replace", path, replaced)
+            return self._call("replace", path, replaced, len(new), requests=0)
         except FileNotFoundError:
             return False
 
@@ -186,6 +186,7 @@ class ObstoreStore(ObjectStore):
     def list(self, prefix: str) -> list[ObjectMeta]:
         directory = prefix.rpartition("/")[0]  # obstore's prefixes are whole names
         chunks = self._call("list", prefix, lambda: list(obstore.list(self._store, directory or None)))
+        self._calls.bill(LIST, prefix, further_pages(self.url, sum(map(len, chunks))))
         found = [
             ObjectMeta(meta["path"], meta["size"], int(meta["last_modified"].timestamp() * 1000))
             for chunk in chunks
@@ -283,12 +284,19 @@ class ObstoreStore(ObjectStore):
         except StoreUnavailableError:
             super().copy_within(path, new_path)
 
-    def _call(self, operation: str, path: str, call: Callable[[], Answer]) -> Answer:
-        """Run an obstore call; FileNotFoundError and FileExistsError pass, other faults are StoreUnavailableError."""
-        self._calls.made[operation] += 1
+    def _call(
+        self, operation: str, path: str, call: Callable[[], Answer], written_bytes: int = 0, requests: int = 1
+    ) -> Answer:
+        """Run an obstore call; FileNotFoundError and FileExistsError pass, other faults are StoreUnavailableError.
+
+        requests  those that are billed for it, of its kind
+        """
+        is_read, is_absent, read_bytes = operation in ("get", "head"), False, 0
         try:
             answer = call()
+            read_bytes = len(answer) if isinstance(answer, bytes) else 0
         except FileNotFoundError:
+            is_absent = True
             raise
         except AlreadyExistsError as reason:  # obstore's own, no FileExistsError
             raise FileExistsError(path) from reason
@@ -296,9 +304,34 @@ class ObstoreStore(ObjectStore):
             self._calls.failed += 1
             text = self._settings.redacted(f"{operation} {self.url}/{path}: {str(reason).splitlines()[0]}")
             raise StoreUnavailableError(text) from self._settings.without_secrets(reason)
-        if isinstance(answer, bytes):
-            self._calls.read_bytes += len(answer)
+        finally:
+            if is_read:
+                self._calls.count_read(operation, path, None if is_absent else read_bytes)
+            else:
+                self._calls.count(operation, path, written_bytes, requests)
         return answer
+
+
+def requests_of_put(url: str, size_bytes: int) -> int:
+    """The requests that obstore makes for a put: a large object goes in parts, that are begun and put together.
+
+    >>> [requests_of_put("s3://logs/a", size_bytes) for size_bytes in (100, PART_BYTES, 2 * PART_BYTES + 1)]
+    [1, 1, 5]
+    """
+    if size_bytes <= PART_BYTES:
+        return 1
+    begun = 0 if urlsplit(url).scheme in AZURE_SCHEMES else 1
+    return begun + -(-size_bytes // PART_BYTES) + 1
+
+
+def further_pages(url: str, listed: int) -> int:
+    """The requests of a listing behind its first.
+
+    >>> [further_pages("s3://logs", listed) for listed in (0, 1_000, 1_001)], further_pages("az://logs", 5_001)
+    ([0, 0, 1], 1)
+    """
+    page = AZURE_LIST_PAGE if urlsplit(url).scheme in AZURE_SCHEMES else LIST_PAGE
+    return max(0, listed - 1) // page
 
 
 def _bucket_of(url: str) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.producer.producer import Producer
 from stratalog.server.admin.admin import NewTopic
 from stratalog.server.cluster import Cluster
-from tests.stores.distant import made_distant
+from tests.stores.cloud.simulated import simulated_cloud
 from tests.stores.servers import StoreServer
 
 DELAY_MS, PARTITIONS, BROKERS = 50, 6, 3
@@ -28,8 +28,8 @@ pytestmark = [pytest.mark.stores, pytest.mark.slow, pytest.mark.long, pytest.mar
 @pytest.fixture(params=["versity_server"])
 def root(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     server: StoreServer = request.getfixturevalue(request.param)
-    with made_distant(server.environment["AWS_ENDPOINT_URL"], DELAY_MS) as url:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+    with simulated_cloud(server.environment["AWS_ENDPOINT_URL"], f"{DELAY_MS}ms") as cloud:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", cloud.url)
         yield server.new_root()
 
 

@@ -14,7 +14,7 @@ from stratalog.clients.admin.admin import Admin
 from stratalog.clients.producer.producer import Producer
 from stratalog.server.admin.admin import NewTopic
 from stratalog.server.cluster import Cluster
-from tests.stores.request_counter import counted_requests
+from tests.stores.cloud.simulated import simulated_cloud
 from tests.stores.servers import StoreServer
 from tests.stores.test_cluster_on_a_store import SETTINGS
 from tests.waiting import wait_until
@@ -51,10 +51,10 @@ def rows(query: StreamingQuery) -> int:
 def test_an_idle_query_makes_five_requests_a_second_at_most(
     spark: SparkSession, cluster: Cluster, s3_server: StoreServer, tmp_path: Path
 ) -> None:
-    """Three brokers lead partitions; only the query's requests go through the counter."""
+    """Three brokers lead partitions; only the query's requests go through the relay."""
     send(cluster)
-    with counted_requests(s3_server.environment["AWS_ENDPOINT_URL"]) as counter:
-        environment = {**s3_server.environment, "AWS_ENDPOINT_URL": counter.url}
+    with simulated_cloud(s3_server.environment["AWS_ENDPOINT_URL"], "0ms") as cloud:
+        environment = {**s3_server.environment, "AWS_ENDPOINT_URL": cloud.url}
         store = {f"stratalog.storage.{name.lower().replace('_', '.')}": value for name, value in environment.items()}
         options = {"stratalog.root": cluster.root, "subscribe": "orders", "startingOffsets": "earliest", **store}
         stream = spark.readStream.format("stratalog").options(**options).load()
@@ -63,9 +63,9 @@ def test_an_idle_query_makes_five_requests_a_second_at_most(
         try:
             wait_until(lambda: rows(query) == RECORDS, "the first batches", timeout_s=120, pause_s=0.5)
             time.sleep(IDLE_S)
-            before = counter.counts()
+            cloud.reset()
             time.sleep(MEASURED_S)
-            asked = counter.counts() - before
+            asked = cloud.counts().by_kind
             per_s = asked.total() / MEASURED_S
             print(f"{per_s:.1f} requests/s of an idle query: {dict(asked)}")
             assert 0 < per_s <= REQUESTS_PER_S_MAX

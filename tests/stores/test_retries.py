@@ -12,8 +12,8 @@ from stratalog.replication.config import BrokerConfig
 from stratalog.replication.stores import DeltaStores, client_stores, request_ms_max
 from stratalog.storage.clock import RandomIds
 from stratalog.storage.errors import StoreUnavailableError
+from stratalog.storage.metering.calls import calls_of
 from stratalog.storage.objects import remote as store_module
-from stratalog.storage.objects.calls import calls_of
 from stratalog.storage.objects.opened import open_store
 from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.objects.together import Hedging

@@ -19,7 +19,7 @@ from stratalog.storage.delta.table import LOG_END, Commit
 from stratalog.storage.errors import InvalidRequestError, ReplicaNotAvailableError, StratalogError
 from stratalog.storage.files.batch_file import DATA_DIRECTORIES
 from stratalog.storage.log.reader import LogReader
-from stratalog.storage.objects.calls import calls_of
+from stratalog.storage.metering.calls import calls_of
 from stratalog.storage.objects.port import ObjectMeta
 from stratalog.storage.records import TopicPartition
 

@@ -10,7 +10,9 @@ import pytest
 
 from stratalog.clients.admin.admin import Admin
 from stratalog.jobs.replicas.log_dirs import main
-from stratalog.server.admin.log_dirs import ReplicaInfo
+from stratalog.jobs.replicas.storage_cost import costs_of_roots
+from stratalog.replication.price_lists import price_book
+from stratalog.server.admin.log_dirs import LogDirDescription, ReplicaInfo
 from stratalog.storage.errors import BrokerNotAvailableError
 from stratalog.storage.records import TopicPartition
 from tests.clients.still_cluster import StillCluster
@@ -108,3 +110,69 @@ def test_what_cannot_be_is_refused(
 ) -> None:
     assert main(["--root", cluster.root, *arguments]) == 1
     assert message in capsys.readouterr().err
+
+
+FREE = {"prices": "local-disk", "pricesReadOn": "2026-12-01", "storageDollarsPerMonth": 0, "requestDollarsPerDay": 0}
+
+
+def printed(capsys: pytest.CaptureFixture[str]) -> tuple[list[str], Any]:
+    """The lines of costs, and the JSON."""
+    *lines, last = capsys.readouterr().out.splitlines()
+    return [line for line in lines if line.startswith(("Cost of", "The cost of"))], json.loads(last)
+
+
+def test_a_disk_costs_nothing_and_the_tool_says_so(cluster: StillCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--root", cluster.root, "--describe", "--cost"]) == 0
+    lines, found = printed(capsys)
+    assert lines == [
+        f"Cost of broker 1, {cluster.roots[1]}: 0.00 GiB by local-disk, which cost nothing, as do requests",
+        f"Cost of broker 2, {cluster.roots[2]}: 0.00 GiB by local-disk, which cost nothing, as do requests",
+        f"Cost of the metadata root, {cluster.root}: 0.00 GiB by local-disk, which cost nothing, as do requests",
+    ]
+    cost = found["brokers"][0]["logDirs"][0]["cost"]
+    stored = sum(file.stat().st_size for file in Path(cluster.roots[1]).rglob("*") if file.is_file())
+    assert cost == {**FREE, "storedBytes": stored, "lacks": ""}
+    assert stored > on_disk(cluster, 1), "commits count, too"
+    assert found["metadataRoot"]["cost"]["storedBytes"] > 0
+
+
+def test_an_operators_prices_make_a_cost_of_storage(
+    cluster: StillCluster, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    own = tmp_path / "own.toml"
+    own.write_text('[nas]\nschemes = ["file"]\nread_on = 2026-11-01\nstorage = 1_000_000\n', encoding="utf-8")
+    assert main(["--root", cluster.root, "--describe", "--cost", "--prices", str(own), "--broker-list", "1"]) == 0
+    lines, found = printed(capsys)
+    cost = found["brokers"][0]["logDirs"][0]["cost"]
+    assert cost["storageDollarsPerMonth"] == pytest.approx(1_000_000 * cost["storedBytes"] / (1 << 30))
+    assert cost["requestDollarsPerDay"] is None
+    assert "a month by nas, read on 2026-11-01" in lines[0]
+    assert lines[-1].startswith("The cost of requests is counted by each broker: stratalog_store_cost_dollars_total")
+
+
+def test_an_unknown_list_of_prices_is_refused(cluster: StillCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--root", cluster.root, "--describe", "--cost", "--prices", "cheap"]) == 1
+    assert "no list of prices 'cheap'; known: s3-standard-us-east-1, " in capsys.readouterr().err
+    assert main(["--root", cluster.root, "--describe", "--prices", "local-disk"]) == 1
+    assert "--prices is for --cost" in capsys.readouterr().err
+
+
+def test_over_the_wire_the_data_files_alone_are_priced_and_that_is_said() -> None:
+    described = {1: LogDirDescription("s3://logs/broker-1", {TP: ReplicaInfo(3 << 30, 0), OTHER: ReplicaInfo(-1, -1)})}
+    (cost,) = costs_of_roots(None, described, price_book()).values()
+    assert (cost.stored_bytes, cost.dollars_per_month) == (3 << 30, pytest.approx(0.069))
+    assert cost.line("broker 1") == (
+        "Cost of broker 1, s3://logs/broker-1: 3.00 GiB for $0.0690 a month by s3-standard-us-east-1, read on "
+        "2026-12-01; the data files alone, a storage domain's with each broker: --root instead of --bootstrap-server "
+        "counts every object where it is"
+    )
+    gone = {1: LogDirDescription("abfss://a@b/c", error=BrokerNotAvailableError("away"))}
+    (cost,) = costs_of_roots(None, gone, price_book()).values()
+    assert (cost.stored_bytes, cost.dollars_per_month, cost.lacks) == (None, None, "the root cannot be read")
+
+
+def test_a_list_without_a_price_of_storage_is_named_with_its_source() -> None:
+    described = {1: LogDirDescription("abfss://a@b/c", {TP: ReplicaInfo(1 << 30, 0)})}
+    (cost,) = costs_of_roots(None, described, price_book()).values()
+    assert cost.to_json()["storageDollarsPerMonth"] is None
+    assert "adls-gen2 lists no price of storage; its source is https://azure.microsoft.com/" in cost.line("broker 1")

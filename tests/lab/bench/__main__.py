@@ -10,6 +10,8 @@
 --long                    the benches that take minutes, instead of the others
 --soak                    a log after 100,000 commits, disk under load, and a busy log's files and memory: ours
                           alone, without the peer
+--cloud                   ours alone in a simulated bucket, three copies and one table: simulated_fast, _slow, _express,
+                          simulated_fast_domain …; needs versitygw (`make test-s3`)
 --minutes 30, --commits-per-s 400   of `busy_log`
 --report docs             write BENCHMARKS.md and its charts there
 """
@@ -45,6 +47,7 @@ from tests.lab.bench.measures import json_line
 from tests.lab.bench.peer.kafka import PeerError, fetch_jars
 from tests.lab.bench.report import Run
 from tests.lab.bench.results import write_report
+from tests.lab.bench.simulated.bench import BENCHES as SIMULATED
 from tests.lab.bench.volume import data_folder
 
 Bench = Callable[[Lab], Outcome]
@@ -61,6 +64,7 @@ SHORT: dict[str, Bench] = {
 }
 LONG: dict[str, Bench] = {"partitions_500": partitions_500, "memory": memory}
 SOAK: dict[str, Bench] = {"soak_commits": soak_commits, "soak_disk": soak_disk, "busy_log": busy_log}
+CLOUD: dict[str, Bench] = dict(SIMULATED)
 ASKED: dict[str, Bench] = {
     "profile": profile,
     "codec": codec,
@@ -76,22 +80,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command; its exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.lab.bench", description=__doc__)
     parser.add_argument(
-        "--only", default="", metavar="NAMES", help=f"of {', '.join(sorted({*SHORT, *LONG, *SOAK, *ASKED}))}"
+        "--only", default="", metavar="NAMES", help=f"of {', '.join(sorted({*SHORT, *LONG, *SOAK, *CLOUD, *ASKED}))}"
     )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--long", action="store_true")
     parser.add_argument("--soak", action="store_true")
+    parser.add_argument("--cloud", action="store_true")
     parser.add_argument("--minutes", type=int, default=30)
     parser.add_argument("--commits-per-s", type=int, default=400)
     parser.add_argument("--report", type=Path, metavar="FOLDER")
     given = parser.parse_args(arguments)
-    regular = SOAK if given.soak else LONG if given.long else SHORT
+    regular = CLOUD if given.cloud else SOAK if given.soak else LONG if given.long else SHORT
     benches = regular | ASKED
     chosen = given.only.split(",") if given.only else list(regular)
     if unknown := set(chosen) - set(benches):
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
     try:
-        if not given.soak:
+        if _has_peer(given):
             fetch_jars()
     except PeerError as reason:
         print(f"ERROR {reason}", file=sys.stderr)
@@ -106,7 +111,7 @@ def run(benches: dict[str, Bench], given: argparse.Namespace) -> None:
     """Run the benches one after the other, in one folder that is deleted at the end."""
     began, outcomes = time.monotonic(), []
     with data_folder() as folder, closing(_lab(folder, given)) as lab:
-        described = machine.describe(folder, with_peer=not given.soak)
+        described = machine.describe(folder, with_peer=_has_peer(given))
         show(f"data on {described['data on']}")
         for name, bench in benches.items():
             bench_began = time.monotonic()
@@ -117,10 +122,15 @@ def run(benches: dict[str, Bench], given: argparse.Namespace) -> None:
     if given.report is not None:
         rows = [row for outcome in outcomes for row in outcome.rows]
         notes = [note for outcome in outcomes for note in outcome.notes]
-        command = "make soak" if given.soak else "make bench-long" if given.long else "make bench"
+        named = {"make bench-cloud": given.cloud, "make soak": given.soak, "make bench-long": given.long}
+        command = next((command for command, is_given in named.items() if is_given), "make bench")
         day = f"{datetime.now(UTC):%Y-%m-%d}"
         whole = Run(command, day, round(time.monotonic() - began), described, rows, notes)
         write_report(given.report, whole, outcomes)
+
+
+def _has_peer(given: argparse.Namespace) -> bool:
+    return not (given.soak or given.cloud)
 
 
 def _lab(folder: Path, given: argparse.Namespace) -> Lab:

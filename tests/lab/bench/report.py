@@ -108,6 +108,18 @@ worse from the first half to the second; memory is `Pss` of the process with bro
 Python workers.""",
         {},
     ),
+    "simulated": (
+        "In a simulated bucket",
+        """`make bench-cloud`: everything in these rows is simulated. Three brokers of ours in one process, all roots in
+one bucket of versitygw behind a relay that draws the time of each request from a published distribution
+(`tests/stores/cloud/profiles.toml`, with what is assumed): S3 Standard `fast` and `slow`, S3 `express`. acks=all, three
+replicas, records of 100 bytes; closed loop: one record at a time in one partition; 20/s and 200/s: open loops over six.
+Outside reader: until deltalake and obstore in another process have read the row from the leader's table, at 20/s.
+Requests an acknowledgement: those of the closed loop beyond an idle cluster's. Dollars: requests and moved bytes, not
+storage, by the dated lists of `conf/prices.toml`, for each GiB of values at full load, and for a month of an idle
+cluster.""",
+        {"simulated_fast_domain": "`…_domain`: the topic lies in a storage domain, one table for all brokers."},
+    ),
 }
 """Sections by the first part of a bench's name: title, how it was measured, and what belongs to single benches."""
 
@@ -118,6 +130,7 @@ _SECTION_OF = {
     "time": "latency",
     "spark": "spark", "delta": "spark", "idle": "standing", "disk": "standing", "memory": "standing",
     "typed": "spark", "soak": "soak", "busy": "busy", "group": "group", "clients": "clients",
+    "simulated": "simulated",
 }  # fmt: skip
 
 

@@ -6,7 +6,7 @@ import json
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
-from tests.lab.bench.__main__ import LONG, SHORT, SOAK
+from tests.lab.bench.__main__ import CLOUD, LONG, SHORT, SOAK
 from tests.lab.bench.lab import Moment, Outcome, Window
 from tests.lab.bench.measures import Row, Spread
 from tests.lab.bench.report import SECTIONS, Run, kafka_wins, report, section, section_of, table
@@ -24,7 +24,7 @@ def run_of(*rows: Row, command: str = "make bench") -> Run:
 
 
 def test_every_bench_has_a_section() -> None:
-    assert {section_of(name) for name in (*SHORT, *LONG, *SOAK)} <= set(SECTIONS)
+    assert {section_of(name) for name in (*SHORT, *LONG, *SOAK, *CLOUD)} <= set(SECTIONS)
 
 
 def test_a_table_gives_the_medians_and_the_ratio() -> None:

@@ -8,6 +8,7 @@ from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from urllib.error import HTTPError
 
 import pytest
@@ -31,9 +32,13 @@ HEALTH = ("/livez", "/readyz", "/safe-to-restart")
 
 @pytest.mark.slow
 def test_brokers_that_run_are_told_over_http(tmp_path_factory: pytest.TempPathFactory) -> None:
-    port = three_free_ports()
+    port, folder = three_free_ports(), tmp_path_factory.mktemp("m")
     settings = {"stratalog.metrics.port": port, "broker.session.timeout.ms": 1_000, "broker.heartbeat.interval.ms": 200}
-    with Cluster.start(tmp_path_factory.mktemp("m"), fetcher="thread", config=settings) as cluster:
+    own = folder / "own.toml"
+    own.write_text('[nas]\nschemes = ["file"]\nread_on = 2026-11-01\nwrite = 1\nread = 0\nlist = 0\ndelete = 0\n'
+                   'upload = 0\ndownload = 0\nstorage = 0.01\n', encoding="utf-8")  # fmt: skip
+    settings |= {"stratalog.prices": str(own)}
+    with Cluster.start(folder / "cluster", fetcher="thread", config=settings) as cluster:
         ports = [port, port + 1, port + 2]
         Admin(cluster).create_topic("t", 2, 3)
         with Producer(cluster, acks="all") as producer:
@@ -53,6 +58,12 @@ def test_brokers_that_run_are_told_over_http(tmp_path_factory: pytest.TempPathFa
         of = '{{partition="{}",topic="t"}}'
         assert [total(found, "log_log_logendoffset" + of.format(each)) for each in "01"] == [25, 25]
         assert total(found, "log_log_size" + of.format(0)) > 0
+        writes = total(found, 'store_requests_total{kind="write",purpose="data",root="own"}')
+        assert writes > 0
+        dollars = total(found, 'store_cost_dollars_total{purpose="data",root="own"}')
+        assert dollars == pytest.approx(writes / 1_000_000)
+        assert total(found, 'store_storage_dollars_per_month{root="own"}') > 0
+        assert total(found, 'store_prices{prices="nas",read_on="2026-11-01",root="own"}') == 3
         copies = 'fetchsession_copytimemsmax{share="0"}'
         wait_until(lambda: 0 < total(all_of(ports), copies) < 60_000, "the fetch sessions' times")
         assert {path: asked(port, path)[0] for path in HEALTH} == dict.fromkeys(HEALTH, 200)
@@ -70,6 +81,12 @@ def test_brokers_that_run_are_told_over_http(tmp_path_factory: pytest.TempPathFa
         assert f"http://localhost:{port}/metrics" in cluster.describe()
         known = {metric.name for told in cluster.metrics().values() for metric in told}
         assert "kafka_server_replicamanager_leadercount" in known
+
+
+def test_a_cluster_with_an_unknown_list_of_prices_does_not_start(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfigError, match="no list of prices 's3-cheap'; known: s3-standard-us-east-1, "):
+        Cluster.start(tmp_path / "cluster", brokers=1, config={"stratalog.prices": "s3-cheap"})
+    assert not list(tmp_path.rglob("_delta_log"))
 
 
 def test_a_path_that_is_none_is_not_found_and_a_port_is_taken_once() -> None:

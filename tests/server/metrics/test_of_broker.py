@@ -13,7 +13,7 @@ from stratalog.server.metrics.of_broker import LedLog, counter_metrics, log_metr
 from stratalog.server.metrics.of_metadata_log import MetadataLogState, controller_metrics, metadata_log_metrics
 from stratalog.server.metrics.rates import A_MINUTE_MS, DecayingRates, IdleShare, RecentQuantiles
 from stratalog.storage.files.data_file import DataFile, FileEntry
-from stratalog.storage.objects.calls import StoreCalls
+from stratalog.storage.metering.calls import StoreCalls
 from stratalog.storage.records import TopicPartition
 from tests.replication.images import image_of, partition
 
@@ -104,8 +104,8 @@ def test_the_controller_counts_elections() -> None:
 def test_the_metadata_log_has_the_names_of_raft(broker_id: int, state: str, rates: tuple[int, int]) -> None:
     image = image_of((1, 2), partition((1, 2), 1, (1, 2)))
     calls = StoreCalls(failed=1)
-    calls.wrote("create", 100)
-    calls.read(b"x" * 30)
+    calls.count("create", "x", 100)
+    calls.count_read("get", "x", 30)
     known = MetadataLogState(20, commit_count=4, commit_ms=40, calls=calls)
     shown = metadata_log_metrics(image, broker_id, known, DecayingRates(0, A_MINUTE_MS), 10_000)
     found = values_in(prometheus_text(shown))

@@ -16,7 +16,7 @@ from stratalog.clients.console.question import plain
 from stratalog.clients.console.stored import as_of, erasure, files, record_way, who_led
 from stratalog.jobs.command.opened import OpenedCluster
 from stratalog.storage import errors
-from stratalog.storage.objects.calls import calls_of
+from stratalog.storage.metering.calls import calls_of
 from tests.clients.console.console_world import HIDDEN, ORDERS, World, running_world
 from tests.waiting import wait_until
 
@@ -149,7 +149,7 @@ def test_an_erasure_is_proved_on_every_replica(world: World) -> None:
 
 def test_files_are_counted_and_listed(world: World) -> None:
     objects = world.opened.view.stores.objects(world.cluster.root)
-    calls_of(objects.url).wrote("put", 7)  # stores in memory do not count
+    calls_of(objects.url).count("put", "x", 7)  # stores in memory do not count
     found = asked(world, "files", topic="orders", partition=0)
     assert len(found.replicas) == 3
     live = [each for each in found.replicas if each.is_leader]

@@ -1,0 +1,128 @@
+"""What is measured in a simulated bucket, and its rows. Pure.
+
+Every row says that it is simulated: the times of requests are drawn, from distributions with their sources in
+`tests/stores/cloud/profiles.toml`, and the prices are those of `conf/prices.toml`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from stratalog.storage.metering.calls import StoreCalls
+from stratalog.storage.metering.cost import GIB_BYTES, dollars_of, dollars_per_gib, dollars_per_month
+from stratalog.storage.metering.prices import PriceList
+from tests.lab.bench.measures import Row, Spread, latency_figures
+from tests.stores.cloud.request_kinds import KINDS, READS
+
+SIMULATED = "simulated"
+SHOWN = ("p50", "p99")
+WRITES = [kind for kind in KINDS if kind not in READS and kind != "delete"]
+UNITS: Mapping[str, str] = {
+    "requests an acknowledgement": "requests",
+    "writes an acknowledgement": "requests",
+    "a GiB written": "$",
+    "idle": "requests/s",
+    "idle a month": "$",
+}
+"""By figure; all others are milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A part of a round.
+
+    took_s      how long it was
+    requests    that the bucket got in it, by kind
+    calls       what the meter counted in it
+    p50_ms      what these requests took, by kind
+    slower      those for which the server behind the relay took longer than what was drawn
+    """
+
+    took_s: float
+    requests: Mapping[str, int]
+    calls: StoreCalls
+    p50_ms: Mapping[str, float]
+    slower: int
+
+    @property
+    def requests_per_s(self) -> float:
+        return sum(self.requests.values()) / self.took_s
+
+
+@dataclass(frozen=True, slots=True)
+class CloudRound:
+    """One round in one bucket.
+
+    latencies_ms   by loop
+    closed, bulk, idle  the closed loop, producing at full load, and nothing to do
+    acks           acknowledgements of the closed loop
+    bulk_bytes     values that were produced at full load
+    """
+
+    latencies_ms: Mapping[str, Sequence[float]]
+    closed: Span
+    bulk: Span
+    idle: Span
+    acks: int
+    bulk_bytes: int
+
+    def requests_per_ack(self, kinds: Collection[str]) -> float:
+        """Requests of an acknowledgement, without those of an idle cluster in the same time; 0 at least."""
+        made, idle = (sum(span.requests.get(kind, 0) for kind in kinds) for span in (self.closed, self.idle))
+        return max(0.0, made - idle * self.closed.took_s / self.idle.took_s) / self.acks
+
+    def figures(self, prices: PriceList) -> dict[str, float]:
+        """Figures by their names in the rows. ValueError where the list lacks a price."""
+        bulk, idle = dollars_of(prices, self.bulk.calls), dollars_of(prices, self.idle.calls)
+        if bulk is None or idle is None or (per_gib := dollars_per_gib(bulk, self.bulk_bytes)) is None:
+            raise ValueError(f"{prices.name} lacks {', '.join(prices.not_listed)}, or nothing was produced")
+        latencies = {
+            f"{loop} {share}": latency_figures(times)[share]
+            for loop, times in self.latencies_ms.items()
+            for share in SHOWN
+        }
+        return {
+            **latencies,
+            "requests an acknowledgement": self.requests_per_ack(KINDS),
+            "writes an acknowledgement": self.requests_per_ack(WRITES),
+            "a GiB written": per_gib,
+            "idle": self.idle.requests_per_s,
+            "idle a month": dollars_per_month(idle / self.idle.took_s),
+        }
+
+
+def rows_of_rounds(bench: str, rounds: Sequence[CloudRound], prices: PriceList) -> list[Row]:
+    """A row for each figure; less is better in all."""
+    found = [each.figures(prices) for each in rounds]
+    more = {SIMULATED: True, "prices": prices.name, "prices_read_on": prices.read_on.isoformat()}
+    return [
+        Row(
+            bench,
+            name,
+            f"{UNITS.get(name, 'ms')}, {SIMULATED}",
+            True,
+            Spread.of([each[name] for each in found]),
+            None,
+            more={**more, **_beside(name, rounds)},
+        )
+        for name in found[0]
+    ]
+
+
+def _beside(name: str, rounds: Sequence[CloudRound]) -> dict[str, object]:
+    """What explains a figure: the last round's."""
+    last = rounds[-1]
+    if name == "requests an acknowledgement":
+        return {"acknowledgements": last.acks, "closed_loop_requests": dict(last.closed.requests)}
+    if name == "a GiB written":
+        return {"mib_per_s": last.bulk_bytes / last.bulk.took_s / (GIB_BYTES >> 10), "kinds": dict(last.bulk.requests)}
+    if name == "idle":
+        purposes: dict[str, int] = {}
+        for (purpose, kind), count in last.idle.calls.requests.items():
+            if count:
+                purposes[f"{purpose} {kind}"] = count
+        return {"seconds": last.idle.took_s, "purposes": purposes}
+    if name == "closed loop p50":
+        return {"requests_p50_ms": dict(last.closed.p50_ms), "requests_slower_than_drawn": last.closed.slower}
+    return {}

@@ -275,7 +275,7 @@ console-test: $(CONSOLE_STAMP)
 	@$(PYTHON) -m tests.lab.console.tasks
 
 console-long: $(CONSOLE_STAMP) java
-	@for run in hostile failover many tail statements; do echo "$$run:"; $(PYTHON) -m tests.lab.console.$$run || exit 1; done
+	@for run in hostile failover many tail statements dead_letters; do echo "$$run:"; $(PYTHON) -m tests.lab.console.$$run || exit 1; done
 
 conf: $(STAMP)
 	$(PYTHON) -m stratalog.replication.conf_files

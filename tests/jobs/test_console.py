@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import urllib.error
@@ -23,6 +24,7 @@ from stratalog.jobs.console import main
 from stratalog.jobs.console_port import check_console
 from stratalog.storage.extras import explained
 from tests.clients.console.asked_cluster import password_of
+from tests.server.endpoint.security.certificate_authority import CertificateAuthority
 from tests.waiting import wait_until
 
 WAIT_S = 60
@@ -116,6 +118,35 @@ def test_a_cluster_has_the_console_beside_it_as_long_as_it_runs(tmp_path: Path) 
         process.kill()  # not even then does the child stay
         process.wait(WAIT_S)
         wait_until(lambda: not answers(found[0]), "the end of the console")
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_renewed_certificate_is_shown_without_a_restart(tmp_path: Path) -> None:
+    authority = CertificateAuthority(tmp_path)
+    pem = authority.issue("console")
+    made = "from stratalog import Cluster; Cluster.start({!r}, 1, fetcher='thread', progress=None).stop()"
+    subprocess.run([sys.executable, "-c", made.format(str(tmp_path / "c"))], check=True, timeout=WAIT_S)
+    words = ["--root", str(tmp_path / "c" / "metadata"), "--tls-certificate", str(pem), "--tls-key", str(pem)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "stratalog", "console", *words, "--listen", "127.0.0.1:0"],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stderr is not None
+        found = re.search(r"https://127\.0\.0\.1:(\d+)/", process.stderr.readline())
+        assert found is not None
+        place = ("127.0.0.1", int(found[1]))
+        before = ssl.get_server_certificate(place)
+        assert before.strip() in pem.read_text()
+        authority.issue("console")
+        wait_until(lambda: ssl.get_server_certificate(place).strip() in pem.read_text(), "the renewed certificate")
+        assert ssl.get_server_certificate(place) != before
+        trusting = ssl.create_default_context(cafile=str(authority.authority))
+        with urllib.request.urlopen(found[0], timeout=WAIT_S, context=trusting) as answer:
+            assert answer.status == 200
     finally:
         process.kill()
         process.communicate()

@@ -39,7 +39,7 @@
 #   make console-test  the console's pages in Chromium, by axe-core, and a user's tasks, counted; needs chromium (apt-get
 #                   install chromium) and npm
 #   make console-long  in Chromium: 10,000 hostile records, a killed broker, 10,000 partitions and 1,000 groups, a tail of
-#                   10,000 records/s; its statements in Spark; ten minutes
+#                   10,000 records/s; its statements in Spark, dead letters put back; ten minutes
 #   make conf       conf/cluster.toml and conf/topics.toml anew, from the settings in the code
 #   make completions  the table of flags for completions of shells anew, from the tools
 #   make cast       docs/start.cast: the first thirty seconds, recorded
@@ -280,7 +280,7 @@ console-test: $(CONSOLE_STAMP)
 	@$(PYTHON) -m tests.lab.console.tasks
 
 console-long: $(CONSOLE_STAMP) java
-	@for run in hostile failover many tail statements; do echo "$$run:"; $(PYTHON) -m tests.lab.console.$$run || exit 1; done
+	@for run in hostile failover many tail statements dead_letters; do echo "$$run:"; $(PYTHON) -m tests.lab.console.$$run || exit 1; done
 
 conf: $(STAMP)
 	$(PYTHON) -m stratalog.replication.conf_files

@@ -103,7 +103,7 @@ def serve(identity: BrokerProperties, given: argparse.Namespace) -> int:
         stop.listen()
         try:
             print(f"{server.describe()}\n\nStarted. SIGTERM or Ctrl-C stops the broker.", flush=True)
-            with console_beside(given, identity.metadata_root, identity.config.super_users):
+            with console_beside(given, identity.metadata_root, identity.config):
                 code = wait_for_the_end(server, stop)
         finally:
             complain("Stopping ...")

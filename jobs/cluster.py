@@ -169,7 +169,7 @@ def cluster(given: argparse.Namespace) -> int:
         try:
             make_topics(running, topics)
             print(greeting(running), flush=True)
-            with console_beside(given, running.root, running.config.super_users):
+            with console_beside(given, running.root, running.config):
                 return wait_for_the_end(running, stop)
         finally:
             complain("Stopping ...")

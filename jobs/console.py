@@ -49,7 +49,11 @@ BESIDE = {"schemas and typed tables": (
     Flag("typed-table", "URL", "A typed table of a topic that left no note in the cluster: its path or URL; may be "
          "repeated.", is_repeated=True),
 )}
-FLAGS = {**CLUSTER, **BESIDE, "the listener": (
+CALLED = {"how brokers are called": (
+    Flag("listener", "NAME", "By --root: the listener to call brokers at; by default the one that is named as "
+         "security.protocol, or each broker's first one.", default=""),
+)}
+FLAGS = {**CLUSTER, **CALLED, **BESIDE, "the listener": (
     Flag("listen", "HOST:PORT", "Where browsers reach it.", default=CONSOLE_ADDRESS),
     Flag("tls-certificate", "FILE", "A PEM file with the certificate and those that lead to it."),
     Flag("tls-key", "FILE", "A PEM file with its key."),
@@ -123,7 +127,7 @@ def console(given: argparse.Namespace) -> int:
     if needs_login:
         run(ServedDoor(None, open_as, beside))
         return DONE
-    with open_cluster(given, wait_ms=WAIT_MS) as opened:
+    with open_cluster(given, connection=connection, wait_ms=WAIT_MS, listener=given.listener) as opened:
         supers = [each.strip() for each in given.super_users.split(";") if each.strip()]
         run(ServedDoor(opened, open_as, beside) if opened.is_served else RootDoor(opened, supers, beside))
     return DONE

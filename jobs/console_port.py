@@ -1,7 +1,8 @@
 """The console beside brokers, as a port of theirs: `strata console` in a child process.
 
 I/O: the child, which ends when this process does. It reads storage and has a processor of its own to wait for, so that
-it takes no time from the brokers' threads; brokers go on when it fails.
+it takes no time from the brokers' threads; brokers go on when it fails. Settings of object stores are those of the
+environment, which the child has, too; it calls brokers as they call each other, by a property file without a name.
 """
 
 from __future__ import annotations
@@ -12,15 +13,23 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
+
+import javaproperties
 
 from stratalog.jobs.command.flags import Flag, Rule, switch
 from stratalog.jobs.command.listen_at import CONSOLE_ADDRESS, check_listener, listen_address
 from stratalog.jobs.command.terminal import UsageError, complain
 from stratalog.jobs.console import main as console
+from stratalog.replication.config import BrokerConfig
+from stratalog.server.endpoint.listeners import inter_broker_name
+from stratalog.server.remote.connections.config import CONNECTION_CONFIGS
+from stratalog.server.remote.inter_broker import inter_broker_connections, lacks_login
 from stratalog.storage.extras import explained
 
 FLAG, PREFIX = "--console", "--console-"
@@ -74,13 +83,44 @@ def check_console(given: argparse.Namespace) -> None:
             raise UsageError(f"{FLAG} {given.console} cannot be listened at: {reason}") from reason
 
 
-def words_of(given: argparse.Namespace, root: str, super_users: str) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class Called:
+    """How the child calls brokers.
+
+    listener    the name of their listener; "": the first one, or their inboxes
+    properties  the contents of a property file with the login and the key files, which may have secrets
+    """
+
+    listener: str
+    properties: str
+
+    @classmethod
+    def of(cls, config: BrokerConfig) -> Called:
+        """As brokers with this config call each other; those of one process need no login, and the child has none then.
+
+        >>> Called.of(BrokerConfig.from_properties({"inter.broker.listener.name": "inside",
+        ...     "listener.security.protocol.map": "INSIDE:PLAINTEXT", "listeners": "INSIDE://:1"}))
+        Called(listener='INSIDE', properties='security.protocol=PLAINTEXT\\n')
+        """
+        if not config.listeners or lacks_login(config):
+            return cls("", "")
+        name = inter_broker_name(config.inter_broker_listener_name, config.security_inter_broker_protocol)
+        connection = inter_broker_connections(config)
+        given = {key.name: str(getattr(connection, key.name.replace(".", "_"))) for key in CONNECTION_CONFIGS}
+        named = {key: value for key, value in given.items() if key.startswith(("security.", "sasl.", "ssl."))}
+        differing = {key: value for key, value in named.items() if value != str(CONNECTION_CONFIGS.key(key).default)}
+        differing["security.protocol"] = connection.security_protocol
+        return cls(name, javaproperties.dumps(differing, timestamp=False))
+
+
+def words_of(given: argparse.Namespace, root: str, super_users: str, listener: str) -> list[str]:
     """The command line of the console beside a cluster."""
     words = ["--root", root, "--listen", given.console]
     for name, value in (
         ("tls-certificate", given.console_tls_certificate),
         ("tls-key", given.console_tls_key),
         ("super-users", super_users),
+        ("listener", listener),
     ):
         words += [f"--{name}", value] if value else []
     for name in given.console_host_name:
@@ -90,17 +130,27 @@ def words_of(given: argparse.Namespace, root: str, super_users: str) -> list[str
 
 
 @contextmanager
-def console_beside(given: argparse.Namespace, root: str, super_users: str) -> Iterator[None]:
-    """Run the console of the cluster with this metadata root, if it is asked for, until the block ends."""
+def console_beside(given: argparse.Namespace, root: str, config: BrokerConfig) -> Iterator[None]:
+    """Run the console of the cluster with this metadata root, if it is asked for, until the block ends.
+
+    config  that of its brokers: `super.users`, and how they call each other
+    """
     if given.console is None:
         yield
         return
-    child = subprocess.Popen(
-        [sys.executable, "-P", "-m", __name__, *words_of(given, root, super_users)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        start_new_session=True,  # Ctrl-C is for the brokers, which end it
-    )
+    called = Called.of(config)
+    words = words_of(given, root, config.super_users, called.listener)
+    with tempfile.TemporaryFile() as file:
+        file.write(called.properties.encode())
+        file.seek(0)
+        words += ["--command-config", f"/dev/fd/{file.fileno()}"] if called.properties else []
+        child = subprocess.Popen(
+            [sys.executable, "-P", "-m", __name__, *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is for the brokers, which end it
+            pass_fds=(file.fileno(),),
+        )
     is_ending = threading.Event()
 
     def watch() -> None:

@@ -51,7 +51,7 @@ FLOORS = {
     "clients/console/stored": """storage timeline commits < differences past pages
         < as_of erasure files record_way who_led""",
     "clients/console/over_time": "intervals chart ends pages < arrivals past_lag < rates < lags",
-    "clients/console/sql": "bounds json_path tables engine < child < sql",
+    "clients/console/sql": "bounds json_path < typed < tables engine < child < sql",
     "clients/schemas": """wire_format errors json_patterns < schema < compatibility rest_client protobuf_messages
         < avro_binary < avro_values < registry_state < folded_schemas < schema_folder serde < avro json_schema protobuf
         < columns""",

@@ -28,7 +28,7 @@ from stratalog.clients.console.guard import BROWSER_COOKIE, HEADERS, Guard
 from stratalog.clients.console.over_time.pages import OVER_TIME_MENU, OVER_TIME_PAGES, OVER_TIME_SECTIONS
 from stratalog.clients.console.pages import FOLDER, Pages
 from stratalog.clients.console.question import REQUIRED, plain
-from stratalog.clients.console.questions.groups import GroupList, GroupRow, TopicLags
+from stratalog.clients.console.questions.groups import TopicLags
 from stratalog.clients.console.questions.records import raw_part
 from stratalog.clients.console.schemas.pages import SCHEMA_FORMS, SCHEMA_MENU, SCHEMA_PAGES, SCHEMA_SECTIONS
 from stratalog.clients.console.sessions import FormTokens, LoginAttempts, Secrets, Sessions
@@ -94,8 +94,8 @@ PAGE_OF = {
     **STORED_PAGES,
 }
 """Path -> the question of a page and its template."""
-LAGGING, LAGGING_MS = 5, 300
-"""Number of groups that the overview shows, and the time for which brokers are asked for them."""
+LAGGING = 5
+"""Number of groups that the overview shows."""
 OF_PAGES_ALONE = ("every", "done", "mark")
 """Parameters of addresses that are no question's."""
 
@@ -317,6 +317,8 @@ class Console:
             given["sizes"] = "on"
         elif request.url.path == "/groups":
             given.setdefault("seconds", "on")
+        elif request.url.path == "/":
+            given.setdefault("groups", str(LAGGING))
         try:
             answer = QUESTIONS[name].ask(asker, given)
         except StratalogError as reason:
@@ -330,9 +332,9 @@ class Console:
             kept = self._kept.get(key, acls)
             if kept is None:
                 raise
-            values = {"answer": kept.answer, "asked": shown, "lagging": [], "readers": {}}
+            values = {"answer": kept.answer, "asked": shown, "readers": {}}
             return self._html(request, template, values, kept=kept, reason=reason, json_path=json_path)
-        values = {"answer": answer, "asked": shown, **_beside(asker, request.url.path, asked)}
+        values = {"answer": answer, "asked": shown, "readers": _readers(asker, request.url.path, asked)}
         since_ms = silent_since_ms(asker)
         old = _Kept(answer, since_ms) if since_ms else None
         silence = errors.BrokerNotAvailableError("no broker has given a sign of life since") if since_ms else None
@@ -562,20 +564,14 @@ async def _in_thread(act: Callable[..., Response], *arguments: object) -> Respon
     return await run_in_threadpool(act, *arguments)
 
 
-def _beside(asker: Asker, path: str, asked: Mapping[str, str]) -> dict[str, object]:
-    """The groups that a page shows beside its answer; none when they cannot be read, so that the rest is shown."""
-    lagging: list[GroupRow] = []
-    readers: dict[str, list[int]] = {}
+def _readers(asker: Asker, path: str, asked: Mapping[str, str]) -> dict[str, list[int]]:
+    """The lags of groups beside a list of topics; none when they cannot be read, so that the rest is shown."""
+    if path != "/topics" or not asked.get("more"):
+        return {}
     try:
-        if path == "/":
-            given = {"limit": str(LAGGING), "wait_ms": str(LAGGING_MS)}
-            found = cast("GroupList", QUESTIONS["groups"].ask(asker, given))
-            lagging = [each for each in found.groups if each.lag > 0]
-        elif path == "/topics" and asked.get("more"):
-            readers = cast("TopicLags", QUESTIONS["topic_lags"].ask(asker, {})).lags
+        return cast("TopicLags", QUESTIONS["topic_lags"].ask(asker, {})).lags
     except StratalogError:
-        pass
-    return {"lagging": lagging, "readers": readers}
+        return {}
 
 
 def _said(cookie: str, done: str) -> str:

@@ -51,6 +51,10 @@ class AskedCluster(Protocol):
     def root(self) -> str | None:
         """Its metadata root; None for one that is served."""
 
+    @property
+    def has_login(self) -> bool:
+        """Whether its brokers are called with a login: as who the console is, and not as the user of their inboxes."""
+
     def running(self) -> AbstractContextManager[RunningCluster]:
         """Its brokers, to be called. BrokerNotAvailableError when there is none."""
 

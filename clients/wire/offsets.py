@@ -5,7 +5,8 @@ Source: Kafka's `ListOffsetsHandler`, `PartitionLeaderStrategy`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from stratalog.clients.wire.wire_cluster import RETRY_MS, WireCluster
 from stratalog.replication.metadata.records import NO_LEADER
@@ -22,6 +23,8 @@ READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 CONSUMER = -1
 """The replica id of a request that is no broker's."""
 NO_EPOCH = -1
+Listed = tuple[dict[TopicPartition, ListedOffset], dict[TopicPartition, StratalogError]]
+"""The offsets of partitions, and the errors of those without one."""
 
 
 class ListedOffsets:
@@ -53,16 +56,18 @@ class ListedOffsets:
             clock.sleep_ms(RETRY_MS)
             self._cluster.refresh()
 
-    def now(
-        self, times: Mapping[TopicPartition, int], timeout_ms: int
-    ) -> tuple[dict[TopicPartition, ListedOffset], dict[TopicPartition, StratalogError]]:
+    def now(self, times: Mapping[TopicPartition, int], timeout_ms: int) -> Listed:
         """As `of`, asked once: the offsets, and the errors of partitions without one."""
         return self._ask(times, timeout_ms, READ_UNCOMMITTED)
 
-    def _ask(
-        self, times: Mapping[TopicPartition, int], timeout_ms: int, isolation: int
-    ) -> tuple[dict[TopicPartition, ListedOffset], dict[TopicPartition, StratalogError]]:
-        listed: dict[TopicPartition, ListedOffset] = {}
+    def begin(self, times: Mapping[TopicPartition, int], timeout_ms: int) -> Callable[[], Listed]:
+        """As `now`, without waiting: leaders are asked, and what is returned waits for their answers."""
+        return self._begin(times, timeout_ms, READ_UNCOMMITTED)
+
+    def _ask(self, times: Mapping[TopicPartition, int], timeout_ms: int, isolation: int) -> Listed:
+        return self._begin(times, timeout_ms, isolation)()
+
+    def _begin(self, times: Mapping[TopicPartition, int], timeout_ms: int, isolation: int) -> Callable[[], Listed]:
         errors: dict[TopicPartition, StratalogError] = {}
         by_leader: dict[int, dict[TopicPartition, int]] = {}
         for named, time in times.items():
@@ -72,18 +77,28 @@ class ListedOffsets:
             else:
                 by_leader.setdefault(leader, {})[named] = time
         messages = {leader: list_offsets_message(wanted, isolation) for leader, wanted in by_leader.items()}
-        for leader, answer in self._cluster.call_each(messages, timeout_ms).items():
-            if isinstance(answer, StratalogError):
-                errors |= dict.fromkeys(by_leader[leader], answer)
-                continue
-            for named, part in listed_partitions(answer.topics):
-                error = error_of(part)
-                if error is None:
-                    epoch = None if part.leader_epoch == NO_EPOCH else part.leader_epoch
-                    listed[named] = ListedOffset(part.offset, part.timestamp, epoch)
-                else:
-                    errors[named] = type(error)(f"{named}: {error}")
-        return listed, errors
+        return partial(_listed, by_leader, errors, self._cluster.begin_each(messages, timeout_ms))
+
+
+def _listed(
+    by_leader: Mapping[int, Mapping[TopicPartition, int]],
+    errors: dict[TopicPartition, StratalogError],
+    answers: Callable[[], Mapping[int, Entity | StratalogError]],
+) -> Listed:
+    """What the leaders answered, and why others have no offset."""
+    listed: dict[TopicPartition, ListedOffset] = {}
+    for leader, answer in answers().items():
+        if isinstance(answer, StratalogError):
+            errors |= dict.fromkeys(by_leader[leader], answer)
+            continue
+        for named, part in listed_partitions(answer.topics):
+            error = error_of(part)
+            if error is None:
+                epoch = None if part.leader_epoch == NO_EPOCH else part.leader_epoch
+                listed[named] = ListedOffset(part.offset, part.timestamp, epoch)
+            else:
+                errors[named] = type(error)(f"{named}: {error}")
+    return listed, errors
 
 
 def list_offsets_message(times: Mapping[TopicPartition, int], isolation: int) -> Message:

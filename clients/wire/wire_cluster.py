@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Self, TypeVar
@@ -188,9 +189,20 @@ class WireCluster:
 
     def call_each(self, messages: Mapping[int, Message], timeout_ms: int) -> dict[int, Entity | StratalogError]:
         """The responses of several brokers, by id; an error for one that did not answer."""
+        return self.begin_each(messages, timeout_ms)()
+
+    def begin_each(
+        self, messages: Mapping[int, Message], timeout_ms: int
+    ) -> Callable[[], dict[int, Entity | StratalogError]]:
+        """As `call_each`, without waiting: the requests are under way, and what is returned waits for the responses."""
         waiting = {broker_id: SimpleQueue[Entity | Lost]() for broker_id in messages}
         for broker_id, message in messages.items():
             self.send(broker_id, message, timeout_ms, waiting[broker_id].put)
+        return partial(self._each_received, waiting, timeout_ms)
+
+    def _each_received(
+        self, waiting: Mapping[int, SimpleQueue[Entity | Lost]], timeout_ms: int
+    ) -> dict[int, Entity | StratalogError]:
         found: dict[int, Entity | StratalogError] = {}
         for broker_id, answers in waiting.items():
             answer = _received(answers, timeout_ms)

@@ -29,6 +29,7 @@ from stratalog.jobs.command.arguments import (
     timeout_ms,
 )
 from stratalog.server.bootstrap import RunningCluster
+from stratalog.server.remote.connections.config import ConnectionConfig
 from stratalog.server.view.read_committed import READ_UNCOMMITTED, view_of
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -39,11 +40,13 @@ class OpenedCluster:
     """A cluster that a tool works with.
 
     connection  how its brokers are called
+    listener    by its metadata root: the name of the listener to call them at; "": as `RemoteCluster` chooses
     """
 
     view: ClientView
     admin: ClusterAdmin
     connection: Mapping[str, str]
+    listener: str = ""
 
     @property
     def is_served(self) -> bool:
@@ -55,13 +58,18 @@ class OpenedCluster:
         """Its metadata root; None for one that is served."""
         return None if self.is_served else self.view.root
 
+    @property
+    def has_login(self) -> bool:
+        """Whether its brokers are called with a login, or encrypted."""
+        return ConnectionConfig.from_settings(self.connection, {}).has_login
+
     @contextmanager
     def running(self) -> Iterator[RunningCluster]:
         """Its brokers, to be called. BrokerNotAvailableError when there is none."""
         if isinstance(self.view, WireView):
             yield self.view.cluster
             return
-        with RemoteCluster(self.view.root, self.connection) as remote:
+        with RemoteCluster(self.view.root, self.connection, listener=self.listener) as remote:
             remote.check()
             yield remote
 
@@ -71,7 +79,7 @@ class OpenedCluster:
         if isinstance(self.view, ClusterView) and not changes:
             yield StoredGroups(self.view)
         elif isinstance(self.view, ClusterView):
-            with RemoteCluster(self.view.root, self.connection) as remote:
+            with RemoteCluster(self.view.root, self.connection, listener=self.listener) as remote:
                 is_called = bool(remote.brokers())
                 yield LiveGroups(remote, self.view.clock, wait_ms) if is_called else StoredGroups(self.view)
         else:
@@ -93,11 +101,13 @@ def open_cluster(
     connection: Mapping[str, str] | None = None,
     isolation_level: str = READ_UNCOMMITTED,
     wait_ms: int | None = None,
+    listener: str = "",
 ) -> Iterator[OpenedCluster]:
     """The cluster that the flags name, or else the environment or a file.
 
     connection  how brokers are called; None: as `--command-config` says
     wait_ms     how long leaders are waited for; None: as `--command-config` says
+    listener    as of `OpenedCluster`
     """
     named = cluster_of(given)
     called = connection_settings(given.command_config) if connection is None else connection
@@ -105,7 +115,7 @@ def open_cluster(
     if named.root:
         root = cluster_root(given)
         view = view_of(isolation_level)(root, timeout_ms=limit_ms)
-        yield OpenedCluster(view, Admin(root, view=view, timeout_ms=limit_ms, connection=called), called)
+        yield OpenedCluster(view, Admin(root, view=view, timeout_ms=limit_ms, connection=called), called, listener)
         return
     with WireCluster(named.servers, called, bootstrap_ms=_bootstrap_ms(given)) as served:
         asked = WireView(served, isolation_level=isolation_level, timeout_ms=limit_ms)

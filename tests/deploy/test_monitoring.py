@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
+from stratalog.jobs.command.listen_at import check_listener
+from stratalog.jobs.console import main as console
+
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 FILES = DEPLOY / "helm" / "stratalog" / "files"
 WORDS = {
@@ -83,6 +86,17 @@ def test_composes_brokers_differ_only_in_what_is_their_own() -> None:
         re.sub(r"broker-\d|1909\d|broker\.id=\d", "own", json.dumps(each, sort_keys=True)) for each in brokers.values()
     }
     assert len(shown) == 1
+
+
+def test_composes_console_may_listen_and_is_reached_from_this_machine_alone() -> None:
+    service = yaml.safe_load((DEPLOY / "compose" / "compose.yaml").read_text(encoding="utf-8"))["services"]["console"]
+    tool, *words = service["command"]
+    assert tool == "console"
+    given = console.checked(words)
+    check_listener(given)
+    assert not given.allow_changes
+    assert service["ports"] == ["127.0.0.1:8088:8088"]
+    assert service["volumes"] == ["roots:/var/lib/stratalog:ro"]
 
 
 def test_composes_mounts_exist() -> None:

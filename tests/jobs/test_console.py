@@ -6,20 +6,25 @@ import json
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import urllib.error
+import urllib.parse
 import urllib.request
 from pathlib import Path
 
 import pytest
 
+from stratalog.clients.admin.admin import Admin
 from stratalog.jobs.cluster import main as cluster_tool
 from stratalog.jobs.command.listen_at import check_listener
 from stratalog.jobs.command.terminal import UsageError
 from stratalog.jobs.console import main
 from stratalog.jobs.console_port import check_console
 from stratalog.storage.extras import explained
+from tests.clients.console.asked_cluster import password_of
+from tests.server.endpoint.security.certificate_authority import CertificateAuthority
 from tests.waiting import wait_until
 
 WAIT_S = 60
@@ -116,6 +121,88 @@ def test_a_cluster_has_the_console_beside_it_as_long_as_it_runs(tmp_path: Path) 
     finally:
         process.kill()
         process.communicate()
+
+
+def test_a_renewed_certificate_is_shown_without_a_restart(tmp_path: Path) -> None:
+    authority = CertificateAuthority(tmp_path)
+    pem = authority.issue("console")
+    made = "from stratalog import Cluster; Cluster.start({!r}, 1, fetcher='thread', progress=None).stop()"
+    subprocess.run([sys.executable, "-c", made.format(str(tmp_path / "c"))], check=True, timeout=WAIT_S)
+    words = ["--root", str(tmp_path / "c" / "metadata"), "--tls-certificate", str(pem), "--tls-key", str(pem)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "stratalog", "console", *words, "--listen", "127.0.0.1:0"],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stderr is not None
+        found = re.search(r"https://127\.0\.0\.1:(\d+)/", process.stderr.readline())
+        assert found is not None
+        place = ("127.0.0.1", int(found[1]))
+        before = ssl.get_server_certificate(place)
+        assert before.strip() in pem.read_text()
+        authority.issue("console")
+        wait_until(lambda: ssl.get_server_certificate(place).strip() in pem.read_text(), "the renewed certificate")
+        assert ssl.get_server_certificate(place) != before
+        trusting = ssl.create_default_context(cafile=str(authority.authority))
+        with urllib.request.urlopen(found[0], timeout=WAIT_S, context=trusting) as answer:
+            assert answer.status == 200
+    finally:
+        process.kill()
+        process.communicate()
+
+
+SECURED = """
+listeners = "INSIDE://127.0.0.1:0"
+"listener.security.protocol.map" = "INSIDE:SASL_PLAINTEXT"
+"inter.broker.listener.name" = "INSIDE"
+"sasl.enabled.mechanisms" = "PLAIN"
+"sasl.mechanism.inter.broker.protocol" = "PLAIN"
+"sasl.jaas.config" = '''
+org.apache.kafka.common.security.plain.PlainLoginModule required
+  username="broker" password="a = b" user_broker="a = b";
+'''
+"authorizer.class.name" = "StandardAuthorizer"
+"offsets.topic.replication.factor" = 1
+"super.users" = "User:broker;User:ann"
+"""
+
+
+def test_a_console_beside_brokers_that_ask_for_a_login_calls_them_as_they_call_each_other(tmp_path: Path) -> None:
+    (tmp_path / "secured.toml").write_text(SECURED, encoding="utf-8")
+    words = ["cluster", "--path", str(tmp_path / "c"), "--brokers", "1", "--fetcher", "thread", "--topic", "orders:1"]
+    words += ["--config", str(tmp_path / "secured.toml"), "--console", "127.0.0.1:0", "--console-allow-changes"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "stratalog", *words],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        found = re.search(r"http://127\.0\.0\.1:\d+", line)
+        assert found is not None, line
+        Admin(str(tmp_path / "c" / "metadata")).alter_user_scram_credentials(
+            upsertions=[password_of("ann", "long one")]
+        )
+        browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+
+        def posted(path: str, **fields: str) -> str:
+            page = browser.open(found[0] + path, timeout=WAIT_S).read().decode()
+            token = re.search(r'name="csrf" value="([0-9a-f]+)"', page)
+            assert token is not None, page
+            form = urllib.parse.urlencode({**fields, "csrf": token[1]}).encode()
+            return str(browser.open(found[0] + path.partition("?")[0], form, timeout=WAIT_S).read().decode())
+
+        posted("/login", name="ann", password="long one", next="/")
+        assert "at offset 0" in posted("/change/produce?topic=orders", topic="orders", value="v")
+        moved = {"group": "g", "to": "earliest", "topic": "orders"}
+        assert "orders" in posted(f"/change/reset_group?{urllib.parse.urlencode(moved)}", **moved)
+    finally:
+        process.terminate()
+        _, errors = process.communicate(timeout=WAIT_S)
+    assert "a = b" not in errors
 
 
 def answers(address: str) -> bool:

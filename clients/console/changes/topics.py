@@ -189,7 +189,7 @@ def produce(asker: Asker, topic: str, key: str, value: str, headers: str, partit
         written = sent.result(PRODUCE_S)
         return f"Written to {TopicPartition(topic, written.partition)} at offset {written.offset}."
 
-    if cluster.root is not None:
+    if cluster.root is not None and not cluster.has_login:
         with Producer(cluster.root, settings, view=cluster.view) as producer:
             return send(producer)
     with cluster.running() as running, Producer(running, settings, view=cluster.view) as producer:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 from stratalog.clients.client_view import ClientView
 from stratalog.clients.console.asker import Asker
+from stratalog.clients.wire.view import WireView
 from stratalog.storage.records import TopicPartition
 
 PAUSE_MS = 5_000
@@ -41,6 +42,7 @@ class EndReadings:
     """The last readings, oldest first. Thread-safe."""
 
     _kept: deque[tuple[int, Ends]] = field(default_factory=lambda: deque(maxlen=READINGS_MAX))
+    _under_way: tuple[int, Callable[[], Ends]] | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def is_due(self, now_ms: int) -> bool:
@@ -48,10 +50,29 @@ class EndReadings:
         with self._lock:
             return not self._kept or now_ms - self._kept[-1][0] >= PAUSE_MS
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was read yet."""
+        with self._lock:
+            return not self._kept
+
     def observe(self, ends: Ends, now_ms: int) -> None:
         """The ends as they are now."""
         with self._lock:
             self._kept.append((now_ms, ends))
+
+    def begin(self, ends: Callable[[], Ends], now_ms: int) -> None:
+        """A reading is under way: `ends` waits for it, once. `finish` observes it."""
+        with self._lock:
+            self._under_way = now_ms, ends
+
+    def finish(self) -> None:
+        """Wait for the reading that is under way, if there is one that no other thread waits for."""
+        with self._lock:
+            found, self._under_way = self._under_way, None
+        if found is not None:
+            began_ms, ends = found
+            self.observe(ends(), began_ms)
 
     def rate(self) -> EndRate | None:
         """The rate between the last reading and the oldest one of the minute before, else the one before; None without.
@@ -76,13 +97,31 @@ _READINGS: WeakKeyDictionary[ClientView, EndReadings] = WeakKeyDictionary()
 _LOCK = threading.Lock()
 
 
-def newest_rate(asker: Asker) -> EndRate | None:
-    """The rates of all topics since earlier readings of this console, after another reading if it is due."""
+def begin_ends(view: ClientView, named: Iterable[TopicPartition]) -> Callable[[], Ends]:
+    """The ends of partitions, as far as they are known without waiting for a leader. Brokers are asked side by side
+    with what the caller does before it calls what is returned, once."""
+    if isinstance(view, WireView):
+        return view.watermarks.begin_ends(named)
+    marks = view.watermarks.published_now(named)
+    ends = {each: found.high_watermark for each, found in marks.items() if found is not None}
+    return lambda: ends
+
+
+def begin_rate(asker: Asker) -> Callable[[], EndRate | None]:
+    """The rates of all topics since earlier readings of this console. Another reading is begun here if it is due; what
+    is returned waits for it, unless it is the first, which shows nothing yet."""
     view = asker.cluster.view
     with _LOCK:
         readings = _READINGS.setdefault(view, EndReadings())
+    readings.finish()
+    is_first = readings.is_empty
     if readings.is_due(asker.now_ms):
-        marks = view.watermarks.published_now(list(view.image.partitions))
-        ends = {named: found.high_watermark for named, found in marks.items() if found is not None}
-        readings.observe(ends, asker.now_ms)
-    return readings.rate()
+        readings.begin(begin_ends(view, list(view.image.partitions)), asker.now_ms)
+
+    def newest() -> EndRate | None:
+        if is_first:
+            return None
+        readings.finish()
+        return readings.rate()
+
+    return newest

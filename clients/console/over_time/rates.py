@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from stratalog.clients.console.asker import Asker, is_internal
 from stratalog.clients.console.over_time.arrivals import Arrivals, CountedFiles, arrivals_of
-from stratalog.clients.console.over_time.ends import newest_rate
+from stratalog.clients.console.over_time.ends import begin_ends, begin_rate
 from stratalog.clients.console.over_time.intervals import WINDOWS, Intervals
 from stratalog.clients.console.over_time.past_lag import consumed, past_lags_of
 from stratalog.clients.console.question import Parameter, Question
@@ -108,7 +108,7 @@ def rates(asker: Asker, topic: str, window: str, internal: bool) -> Rates:
     names = [topic] if topic else _visible(asker, internal)
     if topic and topic not in view.topics():
         raise UnknownTopicOrPartitionError(f"there is no topic {topic}")
-    now = newest_rate(asker)
+    now = begin_rate(asker)()
     if now is not None:  # where not all can be read, the busiest count
         names.sort(key=lambda name: -now.by_topic.get(name, 0.0))
     wanted = [each for name in names for each in view.image.partitions_of(name)]
@@ -235,8 +235,7 @@ def _asked(view: WireView, wanted: Sequence[TopicPartition], intervals: Interval
     """What leaders answer: the first offset from the start of each interval on."""
     listed = ListedOffsets(view.cluster)
     deadline_ms = view.clock.monotonic_ms() + READ_MS_MAX
-    marks = view.watermarks.published_now(wanted)
-    ends = {named: each.high_watermark for named, each in marks.items() if each is not None}
+    ends = begin_ends(view, wanted)()
     offsets: dict[TopicPartition, list[float]] = {named: [0.0] * intervals.count for named in ends}
     after = dict(ends)
     for index in reversed(range(intervals.count)):

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from stratalog.clients.admin.groups import GroupAdmin, Groups, StoredGroups
 from stratalog.clients.console.asker import WAIT_MS, Asker
+from stratalog.clients.console.over_time.ends import Ends, begin_ends
 from stratalog.clients.console.question import Parameter, Question
 from stratalog.clients.records import OffsetAndMetadata
 from stratalog.clients.wire.group_offsets import committed_offsets
@@ -22,7 +23,7 @@ from stratalog.replication.metadata.acls import ResourceType
 from stratalog.replication.requests.groups import ListedGroup
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.server.view.leader_progress import Watermarks
-from stratalog.storage.errors import StratalogError
+from stratalog.storage.errors import OffsetOutOfRangeError, StratalogError
 from stratalog.storage.records import TopicPartition
 
 PAGE_ROWS = 100
@@ -187,12 +188,20 @@ def _dated(asker: Asker, measured: _Measured, rows: Sequence[GroupRow]) -> list[
     for row in rows:
         held = measured.committed.get(row.group_id, {})
         ages = [
-            _lag_row(asker, named, each.offset, measured.marks.get(named), "", deadline_ms).seconds
-            for named, each in held.items()
+            _seconds(asker, named, each.offset, measured.ends.get(named), deadline_ms) for named, each in held.items()
         ]
         known = [age for age in ages if age is not None]
         dated.append(replace(row, seconds=max(known, default=None) if len(known) == len(ages) else None))
     return dated
+
+
+def groups_behind(asker: Asker, count: int, wait_ms: int) -> list[GroupRow]:
+    """The visible groups that are furthest behind, of those that can be asked in time; none where they cannot be read,
+    so that what is beside them is shown."""
+    try:
+        return [each for each in groups(asker, "", "lag", 0, count, wait_ms, seconds=False).groups if each.lag > 0]
+    except StratalogError:
+        return []
 
 
 def topic_groups(asker: Asker, topic: str) -> TopicGroups:
@@ -208,11 +217,11 @@ class _Measured:
 
     listed: dict[str, ListedGroup]
     committed: dict[str, Committed]
-    marks: Mapping[TopicPartition, Watermarks | None]
+    ends: Ends
 
     def lags(self, name: str) -> dict[TopicPartition, int | None]:
         """Of each partition that the group has committed an offset of."""
-        return {named: _lag(held.offset, self.marks.get(named)) for named, held in self.committed[name].items()}
+        return {named: _lag(held.offset, self.ends.get(named)) for named, held in self.committed[name].items()}
 
 
 def _measured(asker: Asker, only_topic: str | None, contains: str, wait_ms: int) -> _Measured:
@@ -224,8 +233,8 @@ def _measured(asker: Asker, only_topic: str | None, contains: str, wait_ms: int)
         names = sorted(asker.visible(ResourceType.GROUP, listed))
         found = _committed(asker, admin, names, wait_ms)
     committed = {name: _visible(asker, offsets, only_topic) for name, offsets in found.items()}
-    marks = view.watermarks.published_now(sorted({named for offsets in committed.values() for named in offsets}))
-    return _Measured({name: listed[name] for name in names}, committed, marks)
+    ends = begin_ends(view, sorted({named for offsets in committed.values() for named in offsets}))()
+    return _Measured({name: listed[name] for name in names}, committed, ends)
 
 
 def _rows(measured: _Measured) -> list[GroupRow]:
@@ -270,8 +279,8 @@ def _visible(
     return {named: held for named, held in committed.items() if named.topic in wanted}
 
 
-def _lag(committed: int, marks: Watermarks | None) -> int | None:
-    return None if marks is None else max(0, marks.high_watermark - committed)
+def _lag(committed: int, end: int | None) -> int | None:
+    return None if end is None else max(0, end - committed)
 
 
 def group(asker: Asker, group: str) -> GroupDetail:
@@ -320,23 +329,36 @@ def group(asker: Asker, group: str) -> GroupDetail:
 def _lag_row(
     asker: Asker, named: TopicPartition, committed: int, marks: Watermarks | None, member_id: str, deadline_ms: int
 ) -> LagRow:
-    lag = _lag(committed, marks)
-    if marks is None or lag is None:
+    if marks is None:
         return LagRow(*named, committed, -1, -1, -1, None, member_id)
-    seconds: float | None = 0.0
-    if lag:
-        seconds = None
-        if asker.cluster.view.clock.monotonic_ms() < deadline_ms:
-            begin = max(committed, marks.log_start_offset)
-            first_ms = _first_time_ms(asker, named, begin, marks.high_watermark)
-            seconds = None if first_ms is None else max(0, asker.now_ms - first_ms) / 1_000
-    return LagRow(*named, committed, marks.log_start_offset, marks.high_watermark, lag, seconds, member_id)
+    start, end = marks.log_start_offset, marks.high_watermark
+    seconds = _seconds(asker, named, max(committed, start), end, deadline_ms)
+    return LagRow(*named, committed, start, end, max(0, end - committed), seconds, member_id)
+
+
+def _seconds(asker: Asker, named: TopicPartition, committed: int, end: int | None, deadline_ms: int) -> float | None:
+    """The age of the first record from `committed` to `end`, 0 when there is none; None when it is not known, or when
+    it is later than the deadline."""
+    if end is None or committed >= end:
+        return None if end is None else 0.0
+    if asker.cluster.view.clock.monotonic_ms() >= deadline_ms:
+        return None
+    first_ms = _first_time_ms(asker, named, committed, end)
+    return None if first_ms is None else max(0, asker.now_ms - first_ms) / 1_000
 
 
 def _first_time_ms(asker: Asker, named: TopicPartition, offset: int, end_offset: int) -> int | None:
-    """The timestamp of the first record from an offset on; None when it cannot be read now."""
+    """The timestamp of the first record from an offset on, which may be before the log's start; None when it cannot be
+    read now."""
+    view = asker.cluster.view
     try:
-        found = asker.cluster.view.records.fetch(named, offset, 1, end_offset, timeout_ms=0)
+        try:
+            found = view.records.fetch(named, offset, 1, end_offset, timeout_ms=0)
+        except OffsetOutOfRangeError:
+            marks = view.watermarks.published_now([named])[named]
+            if marks is None or not offset < marks.log_start_offset < end_offset:
+                return None
+            found = view.records.fetch(named, marks.log_start_offset, 1, end_offset, timeout_ms=0)
     except StratalogError:
         return None
     if not found.rows.num_rows:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from stratalog.clients.console.asker import Asker, is_internal
-from stratalog.clients.console.over_time.ends import newest_rate
+from stratalog.clients.console.over_time.ends import begin_rate
 from stratalog.clients.console.question import Parameter, Question
 from stratalog.replication.metadata.acls import Operation, ResourceType
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
@@ -158,8 +158,9 @@ def _wrong(states: Iterable[PartitionRecord]) -> int:
 
 def _rows(asker: Asker, by_topic: Mapping[str, list[PartitionRecord]]) -> list[TopicRow]:
     named = [each.topic_partition for states in by_topic.values() for each in states]
+    newest_rate = begin_rate(asker)
     marks = bounds(asker, named)
-    rate = newest_rate(asker)
+    rate = newest_rate()
     rows = []
     for name, states in by_topic.items():
         known = [found for each in states if (found := marks.get(each.topic_partition)) is not None]

@@ -1,8 +1,9 @@
-"""How much one SQL statement may take. Pure."""
+"""How much one SQL statement may take, and what it reads of a table. Pure."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,3 +32,16 @@ BOUNDS = SqlBounds()
 """What a console allows."""
 STATEMENTS_AT_ONCE = 2
 """Statements that one process runs at a time; others wait, within their time."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableScan:
+    """What a statement reads of a table. Bounds are half-open, by column: partition, offset, timestamp (microseconds).
+
+    limit  rows that are enough; None: all
+    """
+
+    columns: tuple[str, ...]
+    start: Mapping[str, int] = field(default_factory=dict)
+    end: Mapping[str, int] = field(default_factory=dict)
+    limit: int | None = None

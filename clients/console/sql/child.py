@@ -24,8 +24,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from stratalog.clients.console.sql.bounds import STATEMENTS_AT_ONCE, SqlBounds
-from stratalog.clients.console.sql.tables import TableScan
+from stratalog.clients.console.sql.bounds import STATEMENTS_AT_ONCE, SqlBounds, TableScan
 from stratalog.storage import errors
 from stratalog.storage.clock import Clock
 from stratalog.storage.extras import explained
@@ -39,6 +38,8 @@ class FedTables(Protocol):
     """What a statement may read."""
 
     def named_in(self, sql: str) -> dict[str, pa.Schema]: ...
+
+    def qualified(self, name: str) -> tuple[str, str] | None: ...
 
     def batches(self, name: str, scan: TableScan) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]: ...
 
@@ -135,6 +136,7 @@ class _Statement:
         request = {
             "sql": sql,
             "tables": {name: numbers[id(schema)] for name, schema in named.items()},
+            "qualified": {name: parts for name in named if (parts := self._tables.qualified(name)) is not None},
             "schemas": [base64.b64encode(schema.serialize().to_pybytes()).decode() for schema in schemas],
             "bounds": asdict(self._bounds),
         }
@@ -189,7 +191,7 @@ class _Statement:
             return answer
         if answer["error"] == "memory":
             raise self._too_large()
-        reason = str(answer["reason"]).replace("datafusion.public.", "")
+        reason = str(answer["reason"]).replace("datafusion.public.", "").replace("datafusion.", "")
         raise errors.InvalidRequestError(f"the statement is refused: {reason}")
 
     def _read(self, count: int) -> bytes:

@@ -5,9 +5,9 @@ the project but `json_path` beside it. The kernel bounds its memory, processor t
 write. Its parent ends it.
 
 A frame is its length, 4 bytes, big-endian, and its bytes. The parent sends a JSON object (`sql`, `tables`: name ->
-number of a schema, `schemas`: Arrow IPC in base64, `bounds`); the child answers with a JSON object (`scans` or
-`error`); the parent sends for each scan the rows as frames of one Arrow IPC stream and an empty frame; the child
-answers with the result (`columns`, `rows`, `is_cut`, or `error`).
+number of a schema, `qualified`: name -> its two parts, `schemas`: Arrow IPC in base64, `bounds`); the child answers
+with a JSON object (`scans` or `error`); the parent sends for each scan the rows as frames of one Arrow IPC stream and
+an empty frame; the child answers with the result (`columns`, `rows`, `is_cut`, or `error`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import resource
 import struct
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from importlib import import_module
@@ -31,7 +31,11 @@ import pyarrow as pa
 
 BATCH_ROWS = 4_096
 UNTIL, FROM = "end", "start"
-_BOUNDED = ("partition", "offset", "timestamp")
+_BOUNDED = ("partition", "offset", "timestamp", "_partition", "_offset")
+QUALIFIERS = ("typed", "delta")
+"""The first parts of names with two."""
+_OTHERWISE = ("datafusion.public.", "datafusion.", "public.")
+"""How a statement may begin a name that is known without it."""
 
 
 class StreamOfFrames(io.RawIOBase):
@@ -101,6 +105,7 @@ def bound_process(memory_bytes: int, seconds: float) -> None:
 def new_context(memory_bytes: int) -> Any:
     """A session without files, whose SQL is Spark's as far as DataFusion has it."""
     import datafusion
+    from datafusion.catalog import Schema
 
     json_object = import_module("json_path").json_object  # beside this script
     runtime = datafusion.RuntimeEnvBuilder().with_disk_manager_disabled().with_greedy_memory_pool(memory_bytes)
@@ -112,6 +117,8 @@ def new_context(memory_bytes: int) -> Any:
     config = datafusion.SessionConfig(settings).with_target_partitions(2).with_information_schema(False)
     context = datafusion.SessionContext(config, runtime)
     context.enable_spark_functions()
+    for qualifier in QUALIFIERS:
+        context.catalog().register_schema(qualifier, Schema.memory_schema())
 
     def get_json_object(texts: pa.Array, paths: pa.Array) -> pa.Array:
         pairs = zip(texts.to_pylist(), paths.to_pylist(), strict=True)
@@ -139,6 +146,7 @@ def scans_of(plan: Any, tables: Mapping[str, pa.Schema]) -> dict[str, dict[str, 
     found: dict[str, dict[str, Any]] = {}
     seen: Counter[str] = Counter()
     for name, scan in _scans(plan, None):
+        refuse_otherwise_named(name, tables)
         known = found.get(name)
         found[name] = scan if known is None else _widest(known, scan)
         seen[name] += 1
@@ -151,13 +159,30 @@ def scans_of(plan: Any, tables: Mapping[str, pa.Schema]) -> dict[str, dict[str, 
 def scans_in_text(text: str, tables: Iterable[str]) -> Counter[str]:
     """How often each table is scanned, by the text of a plan.
 
-    >>> scans_in_text("Filter: a\\n  TableScan: t projection=[a]\\n  TableScan: t.u, fetch=3", ["t", "t.u"])
-    Counter({'t': 1, 't.u': 1})
+    >>> scans_in_text("Filter: a\\n  TableScan: t projection=[a]\\n  TableScan: t u, fetch=3", ["t", "t u"])
+    Counter({'t': 1, 't u': 1})
     """
-    names = set(tables)
-    lines = (line.strip().partition("TableScan: ") for line in text.splitlines())
-    scanned = (rest.replace(",", " ").split(" ", 1)[0] for before, mark, rest in lines if mark and not before)
-    return Counter(name for name in scanned if name in names)
+    names = sorted(tables, key=len, reverse=True)
+    found: Counter[str] = Counter()
+    for line in text.splitlines():
+        before, mark, rest = line.strip().partition("TableScan: ")
+        if mark and not before:
+            refuse_otherwise_named(rest.replace(",", " ").split(" ", 1)[0], names)
+            found.update([name for name in names if rest == name or rest.startswith((f"{name} ", f"{name},"))][:1])
+    return found
+
+
+def refuse_otherwise_named(name: str, tables: Iterable[str]) -> None:
+    """ValueError for a table that is known by another name, whose rows would not be asked for.
+
+    >>> refuse_otherwise_named("public.t", ["t"])
+    Traceback (most recent call last):
+    ...
+    ValueError: public.t is written t
+    """
+    for before in _OTHERWISE:
+        if name.startswith(before) and name not in tables and name.removeprefix(before) in tables:
+            raise ValueError(f"{name} is written {name.removeprefix(before)}")
 
 
 def _scans(plan: Any, condition: Any) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -293,9 +318,9 @@ def answer_of(frame: Any, bounds: dict[str, Any]) -> dict[str, Any]:
     return {"columns": names, "types": types, "rows": rows, "is_cut": False}
 
 
-def register(context: Any, name: str, schema: pa.Schema, batches: list[pa.RecordBatch]) -> None:
-    """Make a table known, in place of one of the name."""
-    quoted = '"' + name.replace('"', '""') + '"'
+def register(context: Any, parts: Sequence[str], schema: pa.Schema, batches: list[pa.RecordBatch]) -> None:
+    """Make a table known, in place of one of the name, which has one part or two."""
+    quoted = ".".join('"' + part.replace('"', '""') + '"' for part in parts)
     if context.table_exist(quoted):
         context.deregister_table(quoted)
     context.register_record_batches(quoted, [batches or [pa.RecordBatch.from_pylist([], schema)]])
@@ -308,8 +333,9 @@ def run(source: BinaryIO, sink: BinaryIO) -> None:
     context = new_context(bounds["memory_bytes"])
     schemas = [pa.ipc.read_schema(pa.py_buffer(base64.b64decode(each))) for each in request["schemas"]]
     tables = {name: schemas[number] for name, number in request["tables"].items()}
+    parts = {name: request["qualified"].get(name, [name]) for name in tables}
     for name, schema in tables.items():
-        register(context, name, schema, [])
+        register(context, parts[name], schema, [])
     bound_process(bounds["memory_bytes"], bounds["seconds"])
     wanted = scans_of(planned(context, request["sql"]).optimized_logical_plan(), tables)
     write_frame(sink, json.dumps({"scans": wanted}).encode())
@@ -321,7 +347,7 @@ def run(source: BinaryIO, sink: BinaryIO) -> None:
         frames.drain()
         whole = tables[name]
         filled = [with_all_columns(batch, whole) for batch in batches] if len(schema) < len(whole) else batches
-        register(context, name, whole, filled)
+        register(context, parts[name], whole, filled)
     answer = answer_of(planned(context, request["sql"]), bounds)
     write_frame(sink, json.dumps(answer).encode())
 

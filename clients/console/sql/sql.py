@@ -1,4 +1,4 @@
-"""SQL over topics and the cluster's state: one statement that reads, and the tables that there are.
+"""SQL over topics, typed tables and the cluster's state: one statement that reads, and the tables that there are.
 
 I/O: as `tables` and `child`.
 """
@@ -8,11 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pyarrow as pa
+
 from stratalog.clients.console.asker import Asker
 from stratalog.clients.console.question import Parameter, Question
+from stratalog.clients.console.shown_text import visible
 from stratalog.clients.console.sql.bounds import BOUNDS
 from stratalog.clients.console.sql.child import answered
-from stratalog.clients.console.sql.tables import ReadableTables
+from stratalog.clients.console.sql.tables import CLUSTER_SCHEMAS, ReadableTables
 from stratalog.storage.clock import SystemClock
 
 EXAMPLES = (
@@ -52,10 +55,14 @@ class SqlColumn:
 
 @dataclass(frozen=True, slots=True)
 class SqlTable:
-    """A table that a statement may read."""
+    """A table that a statement may read.
+
+    name  as a statement names it, without the backticks of a topic's name
+    of    `topic`, `typed table` or `cluster`
+    """
 
     name: str
-    is_topic: bool
+    of: str
     columns: tuple[SqlColumn, ...]
 
 
@@ -87,17 +94,21 @@ def sql_tables(asker: Asker) -> SqlTables:
     tables = ReadableTables(asker)
     found = []
     for name in tables.names():
-        schema = tables.schema(name)
-        columns = tuple(SqlColumn(field.name, str(field.type)) for field in schema)
-        found.append(SqlTable(name, "value" in schema.names, columns))
+        of = "cluster" if name in CLUSTER_SCHEMAS else "topic"
+        found.append(SqlTable(name, of, _columns(tables.schema(name))))
+    found += [SqlTable(name, "typed table", _columns(schema)) for name, schema in tables.typed().values()]
     return SqlTables(tuple(found), BOUNDS.seconds, BOUNDS.read_bytes, BOUNDS.memory_bytes, BOUNDS.rows)
+
+
+def _columns(schema: pa.Schema) -> tuple[SqlColumn, ...]:
+    return tuple(SqlColumn(visible(field.name), str(field.type)) for field in schema)
 
 
 QUESTIONS = (
     Question(
         "sql",
-        "The rows of one SQL statement that reads topics and the cluster's tables. Spark's dialect; names are case "
-        "sensitive, and in `backticks` if they have a dot or a dash. sql_tables lists the tables.",
+        "The rows of one SQL statement that reads topics, typed tables and the cluster's tables. Spark's dialect; "
+        "names are case sensitive, and in `backticks` if they have a dot or a dash. sql_tables lists the tables.",
         sql_answer,
         {
             "sql": Parameter(str, "SELECT … or WITH …"),

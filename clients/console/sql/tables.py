@@ -1,19 +1,20 @@
-"""The tables that an asker may read in SQL: topics, and the cluster's state. Names and columns are those in Spark.
+"""The tables that an asker may read in SQL: topics, their typed tables, and the cluster's state. Names and columns are
+those in Spark.
 
-I/O: as `clients.spark.sql.cluster_tables` and `committed_table`. What the asker may not see is left out here, so that
-no statement finds it.
+I/O: as `clients.spark.sql.cluster_tables`, `committed_table` and `typed`. What the asker may not see is left out
+here, so that no statement finds it.
 
 brokers                            for those who may describe the cluster
 partitions, partition_history, leader_epochs   rows of topics that the asker may describe
 group_lag                          rows of groups and topics that the asker may describe
 a topic's name                     its committed records, for those who may read it
+typed.NAME, delta.`LOCATION`       typed tables and dead letters of a topic, for those who may read it
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -21,6 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stratalog.clients.console.asker import Asker
+from stratalog.clients.console.sql.bounds import TableScan
+from stratalog.clients.console.sql.typed import DELTA, TYPED, DeltaSources
 from stratalog.clients.console.stored.storage import stored_view
 from stratalog.clients.spark.sql.cluster_tables import (
     BROKERS_SCHEMA,
@@ -34,7 +37,7 @@ from stratalog.replication.metadata.history.states import HISTORY_SCHEMA
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.server.view.committed_table import COMMITTED_SCHEMA, CommittedTable, table_of
 from stratalog.server.view.read_committed import ReadCommittedView
-from stratalog.storage.errors import OffsetOutOfRangeError
+from stratalog.storage.errors import OffsetOutOfRangeError, StratalogError
 
 WAIT_MS = 5_000
 """Time to wait for a partition's leader."""
@@ -60,19 +63,6 @@ _VIEWS: WeakKeyDictionary[ClusterView, ReadCommittedView] = WeakKeyDictionary()
 """A view of committed transactions beside each view that asks: it folds the metadata once."""
 
 
-@dataclass(frozen=True, slots=True)
-class TableScan:
-    """What a statement reads of a table. Bounds are half-open, by column: partition, offset, timestamp (microseconds).
-
-    limit  rows that are enough; None: all
-    """
-
-    columns: tuple[str, ...]
-    start: Mapping[str, int] = field(default_factory=dict)
-    end: Mapping[str, int] = field(default_factory=dict)
-    limit: int | None = None
-
-
 class ReadableTables:
     """The tables of one asker as of now."""
 
@@ -81,10 +71,32 @@ class ReadableTables:
         self._asker = asker
         self._view = stored_view(asker, "the tables that SQL reads are")
         self._view.refresh()
+        self._typed: DeltaSources | None = None
 
     def names(self) -> list[str]:
-        """All of them, those of the cluster first. A topic with the name of one of these is not among them."""
+        """All but typed tables, those of the cluster first. A topic with the name of one of these is not among them."""
         return [name for name in self._there() if self._may_read(name)]
+
+    def typed(self) -> dict[str, tuple[str, pa.Schema]]:
+        """The typed tables that can be read: location -> how a statement names it, and its columns."""
+        found: dict[str, tuple[str, pa.Schema]] = {}
+        for each in self._sources().names.values():
+            if each.location in found or self._is_topic(each.name):
+                continue
+            with suppress(StratalogError):
+                schema = self._sources().schema(each.name)
+                if schema is not None:
+                    found[each.location] = each.written, schema
+        return found
+
+    def _sources(self) -> DeltaSources:
+        if self._typed is None:
+            self._typed = DeltaSources(self._asker)
+        return self._typed
+
+    def _is_topic(self, name: str) -> bool:
+        """Whether a name with a dot is that of a topic that the asker may read: it is not that of a typed table."""
+        return name in self._view.image.topic_ids and self._may_read(name)
 
     def _there(self) -> list[str]:
         """All that there are, whether the asker may read them or not."""
@@ -96,15 +108,31 @@ class ReadableTables:
         return name != "brokers" or self._asker.may(Operation.DESCRIBE, ResourceType.CLUSTER)
 
     def schema(self, name: str) -> pa.Schema:
-        """The columns of a table."""
+        """The columns of a table of `names`."""
         return CLUSTER_SCHEMAS.get(name, TOPIC_SCHEMA)
 
     def named_in(self, sql: str) -> dict[str, pa.Schema]:
         """The tables whose names are anywhere in a statement: no other can be read by it."""
-        return {name: self.schema(name) for name in self._there() if name in sql and self._may_read(name)}
+        found = {name: self.schema(name) for name in self._there() if name in sql and self._may_read(name)}
+        if TYPED not in sql and DELTA not in sql:
+            return found
+        for name, each in self._sources().names.items():
+            if each.is_in(sql) and not self._is_topic(name):
+                schema = self._sources().schema(name)
+                found |= {} if schema is None else {name: schema}
+        return found
+
+    def qualified(self, name: str) -> tuple[str, str] | None:
+        """The two parts of the name of a typed table; None for every other table."""
+        if self._typed is None or self._is_topic(name):
+            return None
+        known = self._typed.names.get(name)
+        return None if known is None else known.parts
 
     def batches(self, name: str, scan: TableScan) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        """The rows that a statement needs of a table of `names`, with the columns of the scan."""
+        """The rows that a statement needs of a table of `named_in`, with the columns of the scan."""
+        if self.qualified(name) is not None:
+            return self._sources().batches(name, scan)
         if name in CLUSTER_SCHEMAS:
             rows = self._visible(cluster_table(self._view, name)).select(list(scan.columns))
             return rows.schema, iter(rows.to_batches())

@@ -20,7 +20,7 @@ from stratalog.clients.console.application import PAGE_OF
 from stratalog.clients.console.catalogue import CHANGES, QUESTIONS
 from stratalog.clients.console.question import REQUIRED, Parameter
 
-NAMING = ("topic", "group", "topic_id", "transactional_id", "subject")
+NAMING = ("topic", "group", "topic_id", "transactional_id", "subject", "table")
 """Parameters that name what a user may not see."""
 FREE: Mapping[str, str] = {
     "contains": "",
@@ -66,6 +66,7 @@ OF_ANYBODY = ("/static/{name}", "/login", "/logout")
 OF_CATALOGUE = ("/api/{name}", "/ask/{name}", "/change/{name}")
 STATEMENTS = (
     "SELECT * FROM `{name}`",
+    "SELECT * FROM typed.`{name}` UNION ALL SELECT * FROM typed.`{name}__dlq`",
     (
         "SELECT topic FROM partitions WHERE topic = '{name}' UNION ALL SELECT topic FROM partition_history "
         "WHERE topic = '{name}' UNION ALL SELECT topic FROM leader_epochs WHERE topic = '{name}' UNION ALL "
@@ -163,6 +164,10 @@ def asked(parameters: Mapping[str, Parameter], name: str, reader: Reader) -> Ite
     if "sql" in parameters:
         for guess in reader.hidden.get("topic", ())[:1]:
             yield from (Asked(name, {"sql": each.format(name=guess)}, guess) for each in STATEMENTS)
+        for guess in reader.hidden.get("table", ()):
+            yield Asked(name, {"sql": f"SELECT count(*) FROM delta.`{guess}`"}, guess)
+        for own_table in filter(None, (reader.own.get("table"),)):
+            yield Asked(name, {"sql": f"SELECT t.*, '{own_table}' FROM delta.`{own_table}` t"})
 
 
 def all_questions(reader: Reader) -> Iterator[Asked]:
@@ -185,7 +190,8 @@ def probes(reader: Reader) -> Iterator[Probe]:
         shown = [f"/api/{one.name}?{given}"]
         if one.name not in ("sql", "sql_tables"):  # a statement is a process
             shown.append(f"/ask/{one.name}?{given}")
-        shown += [f"{path}?{given}" for path, (question, _) in PAGE_OF.items() if question == one.name]
+        if one.name != "sql" or one.given.get("sql") in (FREE["sql"], STATEMENTS[0].format(name=one.guess)):
+            shown += [f"{path}?{given}" for path, (question, _) in PAGE_OF.items() if question == one.name]
         yield from (Probe(each, None, one.guess) for each in shown)
     assert set(pages) <= set(QUESTIONS)
     for one in all_changes(reader):

@@ -18,6 +18,7 @@ from stratalog.clients.console.agents import agent_server
 from stratalog.clients.console.application import Console, ConsoleSettings
 from stratalog.clients.console.catalogue import QUESTIONS
 from stratalog.clients.console.doors import RootDoor
+from stratalog.clients.typed_tables.notes import leave_note
 from stratalog.jobs.command.opened import OpenedCluster
 from stratalog.replication.metadata.acls import Operation, ResourceType
 from stratalog.storage.clock import SystemClock
@@ -41,6 +42,7 @@ from tests.clients.console.probes import (
     without_name,
 )
 from tests.clients.console.test_application import log_in
+from tests.clients.console.test_typed_tables import make_table
 
 NOW_MS = 1_900_000_000_000
 PASSWORD = "a password of a test"
@@ -77,22 +79,28 @@ class Users:
         return Console(RootDoor(self.cluster), settings, StillClock(), lambda: f"secret-{next(numbers)}")
 
 
-def readers_of(topic_ids: dict[str, str]) -> dict[str, Reader]:
+def readers_of(topic_ids: dict[str, str], tables: dict[str, str]) -> dict[str, Reader]:
     bob = Reader(
         "bob",
-        {"topic": "orders", "group": "billing", "subject": "orders-value"},
+        {"topic": "orders", "group": "billing", "subject": "orders-value", "table": tables["orders"]},
         {"topic": (SECRET_TOPIC, "hostile"), "group": (SECRET_GROUP,), "topic_id": (topic_ids[SECRET_TOPIC],),
-         "transactional_id": (SECRET_ID,), "subject": (f"{SECRET_TOPIC}-value",)},
+         "transactional_id": (SECRET_ID,), "subject": (f"{SECRET_TOPIC}-value",), "table": (tables[SECRET_TOPIC],)},
         ("hidden-", "hostile", topic_ids[SECRET_TOPIC], topic_ids["hostile"]),
     )  # fmt: skip
     carol = Reader(
         "carol",
-        {"topic": SECRET_TOPIC, "group": SECRET_GROUP, "subject": f"{SECRET_TOPIC}-value"},
+        {
+            "topic": SECRET_TOPIC,
+            "group": SECRET_GROUP,
+            "subject": f"{SECRET_TOPIC}-value",
+            "table": tables[SECRET_TOPIC],
+        },
         {
             "topic": ("orders", "hostile"),
             "group": ("billing",),
             "topic_id": (topic_ids["orders"],),
             "subject": ("orders-value",),
+            "table": (tables["orders"],),
         },
         ("orders", "hostile", "billing", "customer-", topic_ids["orders"], topic_ids["hostile"]),
     )
@@ -100,12 +108,20 @@ def readers_of(topic_ids: dict[str, str]) -> dict[str, Reader]:
 
 
 @pytest.fixture(scope="module")
-def users() -> Iterator[Users]:
+def users(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Users]:
     with filled_cluster() as opened:
         opened.admin.alter_user_scram_credentials(upsertions=[password_of(each, PASSWORD) for each in ("bob", "carol")])
         opened.admin.create_acls(RIGHTS)
         opened.view.refresh()
-        yield Users(opened, readers_of(dict(opened.view.image.topic_ids)))
+        lake, objects = tmp_path_factory.mktemp("lake"), opened.view.stores.objects(opened.view.root)
+        notes = {
+            topic: make_table(lake / topic, opened, topic, keys)
+            for topic, keys in (("orders", "customer"), (SECRET_TOPIC, "person"))
+        }
+        for note in notes.values():
+            leave_note(objects, note)
+        tables = {topic: note.location for topic, note in notes.items()}
+        yield Users(opened, readers_of(dict(opened.view.image.topic_ids), tables))
 
 
 def browser_of(console: Console, name: str) -> tuple[TestClient, str]:

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -20,6 +21,9 @@ from stratalog.clients.console.doors import ServedDoor
 from stratalog.clients.console.over_time.rates import Rates
 from stratalog.clients.console.question import plain
 from stratalog.clients.console.questions.access import QuotaList
+from stratalog.clients.console.questions.groups import GroupList
+from stratalog.clients.console.questions.overview import Overview
+from stratalog.clients.producer.producer import Producer
 from stratalog.clients.records import OffsetAndMetadata
 from stratalog.clients.schemas.registry_state import RegistryState
 from stratalog.clients.schemas.schema import Schema
@@ -27,6 +31,7 @@ from stratalog.clients.schemas.schema_folder import SCHEMAS_TOPIC
 from stratalog.clients.testing.in_memory_cluster import InMemoryCluster
 from stratalog.jobs.command.opened import OpenedCluster, open_cluster
 from stratalog.replication.metadata.acls import ResourceType
+from stratalog.server.admin.admin import NewTopic
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage import errors
 from stratalog.storage.clock import SystemClock
@@ -96,6 +101,8 @@ SAME = [
     ("quotas", {}),
     ("reassignments", {}),
     ("overview", {}),
+    ("overview", {"groups": "5"}),
+    ("groups", {"seconds": "on"}),
     ("schemas", {}),
     ("schema", {"subject": "orders-value"}),
 ]
@@ -120,6 +127,37 @@ def test_rates_by_brokers_are_those_by_storage_without_bytes(both: tuple[OpenedC
     assert [each.source for each in answers] == ["storage", "brokers"]
     assert {each.bytes_per_s for each in answers[1].points} == {None}
     assert answers[1].out_hidden
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_the_age_of_a_group_that_retention_has_passed_is_that_of_the_first_record(
+    both: tuple[OpenedCluster, OpenedCluster], side: int
+) -> None:
+    asker, place = everybody(both[side]), TopicPartition(f"cut-{side}", 0)
+    both[0].admin.create_topics([NewTopic(place.topic, 1, 1, {"retention.ms": "-1"})])
+    with Producer(both[0].view.root) as producer:
+        for n in range(4):
+            producer.send(place.topic, value="v", timestamp_ms=2_000 + n)
+    with both[0].groups(WAIT_MS, changes=True) as asked:
+        GroupAdmin(asked, both[0].view).alter_offsets("late", {place: OffsetAndMetadata(1)})
+    both[0].admin.delete_records({place: 3})
+    asker.cluster.view.refresh()
+    (row,) = cast("GroupList", QUESTIONS["groups"].ask(asker, {"contains": "late", "seconds": "on"})).groups
+    assert (row.lag, row.seconds) == (3, (NOW_MS - 2_003) / 1_000)
+    both[0].admin.delete_topics([place.topic])
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_the_overview_has_a_rate_from_its_second_reading_on(
+    both: tuple[OpenedCluster, OpenedCluster], side: int
+) -> None:
+    first = everybody(both[side])
+    seen = [
+        cast("Overview", QUESTIONS["overview"].ask(replace(first, now_ms=first.now_ms + ms), {"groups": "1"}))
+        for ms in (100_000, 110_000)
+    ]
+    assert seen[-1].records_per_s == 0
+    assert [each.group_id for each in seen[-1].behind] == ["billing"]
 
 
 @pytest.mark.parametrize("side", [0, 1])

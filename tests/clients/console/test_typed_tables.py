@@ -19,7 +19,7 @@ from stratalog.clients.console.catalogue import CHANGES, QUESTIONS
 from stratalog.clients.console.stored.erasure import ErasureProof
 from stratalog.clients.console.typed.questions import DeadLetters, TypedDetail, TypedTables
 from stratalog.clients.typed_tables.layout import MODE, TOPIC, TOPIC_ID
-from stratalog.clients.typed_tables.notes import TypedTableNote, leave_note, notes_of
+from stratalog.clients.typed_tables.notes import TypedTableNote, leave_note, notes_of, remove_note
 from stratalog.jobs.command.opened import OpenedCluster
 from stratalog.replication.metadata.acls import Authorizer, Operation, Principal, ResourceType
 from stratalog.storage.errors import InvalidRequestError, TopicAuthorizationFailedError
@@ -53,13 +53,13 @@ def write_delta(place: str, found: pa.Table, properties: Mapping[str, str]) -> N
     commit.write_text("".join(f"{json.dumps(each)}\n" for each in lines))
 
 
-def make_table(place: Path, cluster: OpenedCluster, topic: str) -> TypedTableNote:
+def make_table(place: Path, cluster: OpenedCluster, topic: str, keys: str = "customer") -> TypedTableNote:
     """The folders that a query of a typed table leaves: 10 records of partition 0, of which 3 are dead letters."""
     topic_id = cluster.view.image.topic_ids[topic]
     properties = {TOPIC: topic, TOPIC_ID: topic_id, MODE: "append", "delta.enableDeletionVectors": "false"}
     columns = {"_partition": pa.int32(), "_offset": pa.int64(), "_timestamp": pa.timestamp("us", "UTC"),
                "_key": pa.binary(), "id": pa.int64()}  # fmt: skip
-    own = [{"_partition": 0, "_offset": n, "_timestamp": AT, "_key": b"customer-%d" % (2 * n), "id": n}
+    own = [{"_partition": 0, "_offset": n, "_timestamp": AT, "_key": f"{keys}-{2 * n}".encode(), "id": n}
            for n in range(7)]  # fmt: skip
     write_delta(str(place), rows(columns, own), properties)
     letters = {
@@ -78,9 +78,10 @@ def make_table(place: Path, cluster: OpenedCluster, topic: str) -> TypedTableNot
     dead = [
         {
             **NAMES,
+            "topic": topic,
             "partition": 0,
             "offset": 7 + n,
-            "key": b"customer-14",
+            "key": f"{keys}-14".encode(),
             "value": b"order 14",
             "headers": [],
             "error": error,
@@ -228,3 +229,56 @@ def test_pages_show_tables_and_dead_letters_escaped(cluster: OpenedCluster, plac
         assert "<b>it" not in answer.text
         for text in texts:
             assert text in answer.text, (address, text)
+
+
+def sql(asker: Asker, statement: str) -> Any:
+    return ask(asker, "sql", sql=statement).rows
+
+
+@pytest.fixture
+def sold(cluster: OpenedCluster, tmp_path: Path) -> Iterator[str]:
+    """A table of the topic `orders` that another one's erasures do not touch."""
+    note = make_table(tmp_path / "sold", cluster, "orders")
+    objects = cluster.view.stores.objects(cluster.view.root)
+    leave_note(objects, note)
+    yield note.location
+    remove_note(objects, note.location)
+
+
+def test_a_statement_reads_a_typed_table_beside_its_topic(cluster: OpenedCluster, sold: str) -> None:
+    both = (
+        "SELECT t.id, CAST(o.key AS STRING) FROM {table} t JOIN orders o ON o.partition = t._partition "
+        "AND o.offset = t._offset WHERE t._offset >= 5 ORDER BY t.id"
+    )
+    for table in ("typed.sold", f"delta.`{sold}`"):
+        assert sql(everybody(cluster), both.format(table=table)) == ((5, "customer-10"), (6, "customer-12"))
+    letters = "SELECT error, count(*) AS n FROM typed.sold__dlq GROUP BY error ORDER BY n DESC"
+    assert sql(everybody(cluster), letters) == (("Schema 9 not found", 2), ("<b>it's no number</b>", 1))
+    within = f"SELECT count(*) FROM orders WHERE offset = (SELECT max(_offset) FROM delta.`{sold}`)"
+    assert sql(everybody(cluster), within) == ((2,),)
+    assert sql(everybody(cluster), "SELECT count(*) FROM typed.sold") == ((7,),)
+    assert sql(everybody(cluster), "SELECT count(*), max(_timestamp) FROM typed.sold") == (
+        (7, "2026-11-30 14:00:00.000000Z"),
+    )
+
+
+def test_a_typed_table_is_listed_with_its_columns_and_hidden_from_who_may_not_read_its_topic(
+    cluster: OpenedCluster, sold: str
+) -> None:
+    found = {each.name: each for each in ask(bob(cluster), "sql_tables").tables}
+    assert found["typed.sold"].of == "typed table"
+    assert [each.name for each in found["typed.sold"].columns][-1] == "id"
+    blind = Asker(cluster, Principal("User:blind"), Authorizer(()), NOW_MS)
+    assert not [each for each in ask(blind, "sql_tables").tables if each.of == "typed table"]
+    for table in ("typed.sold", f"delta.`{sold}`", f"delta.`{sold}/_delta_log`", "delta.`/etc`"):
+        with pytest.raises(InvalidRequestError, match="not found"):
+            sql(blind, f"SELECT * FROM {table}")
+
+
+@pytest.mark.parametrize("before", ["public.", "datafusion.public.", "datafusion."])
+def test_a_table_by_another_name_is_refused_and_not_empty(cluster: OpenedCluster, sold: str, before: str) -> None:
+    table = "typed.sold" if before == "datafusion." else "orders"
+    with pytest.raises(InvalidRequestError, match=f"is written {table}"):
+        sql(everybody(cluster), f"SELECT count(*) FROM {before}{table}")
+    with pytest.raises(InvalidRequestError, match=f"is written {table}"):
+        sql(everybody(cluster), f"SELECT 1 WHERE 1 = (SELECT count(*) FROM {before}{table})")

@@ -18,8 +18,23 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: broker
 {{- end }}
 
+{{- define "stratalog.consoleSelector" -}}
+app.kubernetes.io/name: {{ include "stratalog.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: console
+{{- end }}
+
 {{- define "stratalog.labels" -}}
 {{ include "stratalog.selector" . }}
+{{ include "stratalog.sharedLabels" . }}
+{{- end }}
+
+{{- define "stratalog.consoleLabels" -}}
+{{ include "stratalog.consoleSelector" . }}
+{{ include "stratalog.sharedLabels" . }}
+{{- end }}
+
+{{- define "stratalog.sharedLabels" -}}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
@@ -48,6 +63,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 
 {{- define "stratalog.tlsSecret" -}}
 {{- .Values.tls.existingSecret | default (printf "%s-tls" (include "stratalog.fullname" .)) -}}
+{{- end }}
+
+{{/* The Secret with the console's certificate; "" without TLS. */}}
+{{- define "stratalog.consoleTls" -}}
+{{- if not .Values.console.allowPlaintext -}}
+{{- .Values.console.tlsSecret | default (include "stratalog.tlsSecret" .) -}}
+{{- end -}}
 {{- end }}
 
 {{- define "stratalog.usersSecret" -}}
@@ -84,6 +106,17 @@ metadata
 {{- end }}
 {{- if gt (int .Values.safeToRestartSeconds) (div (int .Values.terminationGracePeriodSeconds) 2) }}
 {{- fail (printf "safeToRestartSeconds %d is more than half of terminationGracePeriodSeconds %d: the broker needs the rest to hand over" (int .Values.safeToRestartSeconds) (int .Values.terminationGracePeriodSeconds)) }}
+{{- end }}
+{{- if .Values.console.enabled }}
+{{- if not (or .Values.console.allowPlaintext .Values.console.tlsSecret .Values.tls.enabled) }}
+{{- fail "console.enabled is true without TLS: passwords and records can be read on their way. Give console.tlsSecret, or console.allowPlaintext" }}
+{{- end }}
+{{- if and .Values.sasl.enabled (eq .Values.sasl.mechanism "PLAIN") }}
+{{- fail "console.enabled is true and sasl.mechanism is PLAIN: users of the console log in by their SCRAM credentials" }}
+{{- end }}
+{{- if not (or .Values.storage.url .Values.persistence.enabled) }}
+{{- fail "console.enabled is true and the roots are in each pod's own temporary volume, which the console does not reach" }}
+{{- end }}
 {{- end }}
 {{- range $name, $listener := .Values.listeners }}
 {{- if and (hasSuffix "SSL" $listener.protocol) (not $.Values.tls.enabled) }}

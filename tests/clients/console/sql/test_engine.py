@@ -22,7 +22,7 @@ def context() -> Iterator[Any]:
     sys.path.append(folder)
     made = engine.new_context(64 << 20)
     for name, schema in TABLES.items():
-        engine.register(made, name, schema, [])
+        engine.register(made, [name], schema, [])
     yield made
     sys.path.remove(folder)
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from stratalog.clients.console.catalogue import QUESTIONS
-from stratalog.clients.console.sql.bounds import BOUNDS, SqlBounds
+from stratalog.clients.console.sql.bounds import BOUNDS, SqlBounds, TableScan
 from stratalog.clients.console.sql.child import answered
-from stratalog.clients.console.sql.tables import TOPIC_SCHEMA, ReadableTables, TableScan
+from stratalog.clients.console.sql.tables import TOPIC_SCHEMA, ReadableTables
 from stratalog.storage import errors
 from stratalog.storage.clock import SystemClock
 from tests.clients.console.console_world import HIDDEN, World, running_world
@@ -31,6 +31,9 @@ class OneTable:
 
     def named_in(self, sql: str) -> dict[str, pa.Schema]:
         return {"numbers": pa.schema({"n": pa.int64(), "partition": pa.int32()})} if "numbers" in sql else {}
+
+    def qualified(self, name: str) -> tuple[str, str] | None:
+        return None
 
     def batches(self, name: str, scan: TableScan) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         self.scans.append(scan)

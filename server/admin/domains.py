@@ -1,23 +1,18 @@
 """Storage domains: a place is tried, claimed for the cluster, and made known to its metadata.
 
-I/O: the place's store and the metadata log. The claim is an object there, which is created if it is absent: of two
-clusters that use one place, the second meets it.
+I/O: the place's store and the metadata log.
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 from stratalog.replication.controller.storage_domains import add_storage_domain, check_apart, remove_storage_domain
+from stratalog.replication.domain_claim import claim_domain, end_claim
 from stratalog.replication.metadata.records import StorageDomainRecord
 from stratalog.server.view.cluster_view import ClusterView
-from stratalog.storage.errors import InconsistentClusterIdError
 from stratalog.storage.objects.opened import open_store
-from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.objects.store_settings import FROM_ENVIRONMENT, StoreSettings
-
-CLAIM_PATH = "stratalog-domain.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,29 +35,15 @@ def add_domain(
     view.refresh()
     check_apart(name, store.url, "the metadata root", view.stores.objects(view.root).url)
     add_storage_domain(view.image, name, store.url, durable=is_durable)  # refused before anything is written there
-    _claim(store, view.image.cluster_id, name)
+    claim_domain(store, view.image.cluster_id, name)
     view.propose(lambda image: add_storage_domain(image, name, store.url, durable=is_durable))
     return next(each for each in describe_domains(view) if each.name == name)
-
-
-def _claim(store: ObjectStore, cluster_id: str, name: str) -> None:
-    """InconsistentClusterIdError where another cluster has claimed the place, or this one under another name."""
-    own = json.dumps({"cluster_id": cluster_id, "domain": name}).encode()
-    if store.create(CLAIM_PATH, own):
-        return
-    found = store.get_optional(CLAIM_PATH)
-    if found != own:
-        raise InconsistentClusterIdError(
-            f"{store.url} cannot be the storage domain '{name}' of cluster {cluster_id}: {CLAIM_PATH} there says "
-            f"{(found or b'nothing').decode(errors='replace')}. Two clusters in one place would take each other's "
-            "tables for leftovers: use another prefix"
-        )
 
 
 def remove_domain(view: ClusterView, name: str) -> StorageDomainRecord:
     """See `Admin.remove_storage_domain`."""
     removed = view.propose(lambda image: remove_storage_domain(image, name))
-    open_store(removed.url).delete(CLAIM_PATH)
+    end_claim(open_store(removed.url))
     return removed
 
 

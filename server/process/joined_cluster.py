@@ -1,11 +1,11 @@
 """The cluster's metadata as brokers find it when they come up: made on an empty root, else joined.
 
-I/O: the metadata root and its lock, `meta.properties` of the brokers' roots.
+I/O: the metadata root and its lock, `meta.properties` of the brokers' roots, the claim of a storage domain.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO
 
@@ -18,10 +18,13 @@ from stratalog.replication.broker_root import (
 )
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.controller.cluster_configs import start_cluster_configs
+from stratalog.replication.controller.storage_domains import add_storage_domain
+from stratalog.replication.domain_claim import claim_domain
 from stratalog.replication.metadata.configs import Replaced
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.log import MetadataLog, SharedMetadata, open_metadata
 from stratalog.replication.metadata.records import ClusterRecord
+from stratalog.replication.metadata.storage_domains import DOMAIN_CONFIG
 from stratalog.replication.stores import DeltaStores
 from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.errors import CorruptMessageError, InconsistentClusterIdError, LogDirNotFoundError
@@ -30,6 +33,9 @@ from stratalog.storage.objects.opened import open_store
 from stratalog.storage.objects.port import ObjectStore
 
 _LOG = line_logger("stratalog.cluster")
+
+DEFAULT_DOMAIN = "default"
+"""The storage domain of a cluster in one bucket."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +66,8 @@ def join_cluster(
     `topic_defaults` (`record_cluster_wide_configs`); those of the broker that came up last are in force, and the log
     names what they replaced. After an unclean stop of all brokers of this machine the metadata log is recovered.
     `shared`: with the other readers of the metadata log in this process.
+    A new cluster whose roots all lie in one bucket has a storage domain there, beside the metadata root, in which its
+    topics are made: `stratalog.storage.domain` says otherwise.
     Raises InconsistentClusterIdError when a root belongs to another cluster, or to one whose metadata is not at
     `metadata_root`: it may not be mounted; a new cluster there would be a second one of the same brokers.
     """
@@ -74,12 +82,43 @@ def join_cluster(
         cluster_id = metadata.propose(lambda image: _identify(image, RandomIds().new_id()))
         for broker_id, store in roots.items():
             check_meta_properties(store, cluster_id, broker_id, FORMAT_VERSION)
-        replaced = metadata.propose(lambda image: start_cluster_configs(image, config, topic_defaults))
+        defaults = dict(topic_defaults or {})
+        if DOMAIN_CONFIG not in dict(config.topic_defaults):
+            _share_bucket(metadata, metadata_root, [objects, *roots.values()])
+            defaults[DOMAIN_CONFIG] = DEFAULT_DOMAIN if DEFAULT_DOMAIN in metadata.image.storage_domains else ""
+        replaced = metadata.propose(lambda image: start_cluster_configs(image, config, defaults))
         _warn(replaced, sorted(metadata.image.live_brokers().keys() - broker_roots.keys()))
     except BaseException:
         lock.close()
         raise
     return JoinedCluster(cluster_id, lock, tuple(each.url for each in metadata.image.storage_domains.values()))
+
+
+def _share_bucket(metadata: MetadataLog, metadata_root: str, stores: Sequence[ObjectStore]) -> None:
+    """Give a new cluster whose stores are one bucket a storage domain there."""
+    place, image = domain_beside(metadata_root, [store.url for store in stores]), metadata.image
+    is_bucket = all(store.durable_on_answer and store.distance.is_far for store in stores)
+    if place is None or not is_bucket or image.brokers or image.topic_ids:
+        return
+    store = open_store(place)
+    claim_domain(store, image.cluster_id, DEFAULT_DOMAIN)
+    metadata.propose(lambda image: add_storage_domain(image, DEFAULT_DOMAIN, store.url, durable=True))
+
+
+def domain_beside(metadata_root: str, urls: Iterable[str]) -> str | None:
+    """The place for a storage domain of a cluster with these roots: beside that of the metadata; None where they are in
+    several buckets, or the metadata root is a whole bucket.
+
+    >>> domain_beside("s3://b/logs/metadata", ["s3://b/logs/metadata", "s3://b/logs/broker-1"])
+    's3://b/logs/domain'
+    >>> domain_beside("s3://b/metadata", ["s3://b/metadata", "s3://other/broker-1"])
+    """
+    scheme, _, path = metadata_root.rstrip("/").partition("://")
+    bucket, slash, below = path.partition("/")
+    if not slash or any(not f"{url}/".startswith(f"{scheme}://{bucket}/") for url in urls):
+        return None
+    above = below.rpartition("/")[0]
+    return f"{scheme}://{bucket}/{above}/domain" if above else f"{scheme}://{bucket}/domain"
 
 
 def _warn(replaced: Sequence[Replaced], others: Sequence[int]) -> None:

@@ -75,7 +75,7 @@ def test_records_outlive_their_leader_and_the_cluster(root: str, cluster: Cluste
         lambda: len(Admin(cluster).describe_topics(["orders"])["orders"].partitions[0].isr) == 3, "all in sync", 60
     )
     cluster.stop()
-    assert {"broker-1", "broker-2", "broker-3", "metadata"} == set(open_store(root).directories())
+    assert {"broker-1", "broker-2", "broker-3", "domain", "metadata"} == set(open_store(root).directories())
     with Cluster.start(root, fetcher="thread", config=SETTINGS) as again, Producer(again, acks="all") as producer:
         assert send(producer, range(1)) == [2 * COUNT]
 

@@ -101,7 +101,7 @@ class FileWriters:
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class AppendThreads:
     """Stores the appends of partitions while the loop goes on, where each takes as long as a far store's requests: one
     at a time of a partition, while the file of its next one is written.
 

@@ -48,7 +48,7 @@ from stratalog.replication.progress.of_leader import LeaderProgress
 from stratalog.replication.replica.removal import ReplicaDeletions
 from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.replication.requests.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
-from stratalog.replication.stores import Beside, Ports
+from stratalog.replication.stores import AppendThreads, Ports
 from stratalog.replication.threads.turn_interval import TurnInterval
 from stratalog.storage.errors import BrokerNotAvailableError, StratalogError
 from stratalog.storage.log_lines import line_logger
@@ -101,8 +101,8 @@ class Broker:
             hosted.metrics.queue_time,
             lambda partition: metadata.image.state_of(partition) is not None,
             together,
-            None if ports.appends is None else Beside(ports.appends, wakeup.wake),
         )
+        queue.beside = None if ports.appends is None else AppendThreads(ports.appends, wakeup.wake)
         intervals = turn_interval or TurnInterval()
         self._appends = LoopAppends(loop, polls, self._starts, self._isr_changes, queue, intervals)
         own: dict[int, Appends] = {}

@@ -159,8 +159,6 @@ class HostedReplicas:
         self._committed: dict[TopicPartition, KnownCommitted] = {}
         self._image = image
         self._records_removed: set[TopicPartition] = set()
-        self._put_off: set[TopicPartition] = set()
-        """Those whose upkeep found an append under way."""
 
     @property
     def known(self) -> set[TopicPartition]:
@@ -287,7 +285,6 @@ class HostedReplicas:
     ) -> None:
         """Refuse what waits for this replica, with an error of the class `refusal`; the table stays."""
         replica = self.leaders.pop(topic_partition, None)
-        self._put_off.discard(topic_partition)
         self.offline.pop(topic_partition, None)
         self.upkeep.drop(topic_partition)
         if replica is not None:
@@ -322,8 +319,6 @@ class HostedReplicas:
         self.removals.seal_some(now_ms)
         self.removals.delete_some(now_ms)
         self.upkeep.run(self._keep_one_up, self._broken)
-        for topic_partition in self._put_off:
-            self.upkeep.wake(topic_partition)
         removed, self._records_removed = self._records_removed, set()
         return removed
 
@@ -332,7 +327,7 @@ class HostedReplicas:
         """Whether upkeep is to run now, not at its interval: also where the append that it found under way is stored,
         and the next ones wait for it."""
         leaders = self.leaders
-        has_freed = any(tp in leaders and not leaders[tp].is_storing for tp in self._put_off)
+        has_freed = any(tp in leaders and not leaders[tp].is_storing for tp in self.upkeep.put_off)
         return has_freed or self.upkeep.is_pressing
 
     def _keep_one_up(self, topic_partition: TopicPartition, upkeep: Upkeep, is_busy: bool) -> UpkeepDone | None:
@@ -340,9 +335,9 @@ class HostedReplicas:
         if replica.partition is None:
             return None
         if not replica.may_change(self.tables.clock.monotonic_ms()):
-            self._put_off.add(topic_partition)
+            self.upkeep.put_off.add(topic_partition)
             return None
-        self._put_off.discard(topic_partition)
+        self.upkeep.put_off.discard(topic_partition)
         high_watermark = replica.partition.high_watermark
         done = upkeep.step(self.tables.clock.wall_ms(), high_watermark, replica.leader_epoch, is_busy=is_busy)
         if done is not None and done.work in REMOVES_RECORDS:

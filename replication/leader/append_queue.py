@@ -15,7 +15,7 @@ from stratalog.replication import cadence
 from stratalog.replication.leader.replica import AppendGroup, LeaderReplica, StoredAppend, WaitingAppend
 from stratalog.replication.leader.waiting_partitions import WaitingPartitions
 from stratalog.replication.metrics import Histogram
-from stratalog.replication.stores import Beside, OneByOne, Together
+from stratalog.replication.stores import AppendThreads, OneByOne, Together
 from stratalog.storage import errors
 from stratalog.storage.clock import Clock
 from stratalog.storage.errors import StratalogError
@@ -33,17 +33,16 @@ class AppendQueue:
         queue_time: Histogram | None = None,
         exists: Callable[[IdentifiedPartition], bool] = lambda _partition: True,
         together: Together | None = None,
-        beside: Beside | None = None,
     ) -> None:
-        """`exists`: whether the broker's metadata has a partition. `together`: stores groups of several partitions.
-        `beside`: stores them while the loop goes on; None: the loop waits for each."""
+        """`exists`: whether the broker's metadata has a partition. `together`: stores groups of several partitions."""
         self._broker_id = broker_id
         self._leaders = leaders
         self._clock = clock
         self._queue_time = queue_time or Histogram()
         self._exists = exists
         self._together = together or OneByOne()
-        self._beside = beside
+        self.beside: AppendThreads | None = None
+        """Stores groups while the loop goes on; None: the loop waits for them."""
         self._under_way: dict[LeaderReplica, tuple[AppendGroup, Future[StoredAppend]]] = {}
         """What is stored beside the loop. Invariant: these `is_storing`, and no others."""
         self._gathers_until_ms: int | None = None
@@ -98,9 +97,9 @@ class AppendQueue:
     def _append_some(self, topic_partitions: Sequence[TopicPartition], now_ms: int) -> Iterator[LeaderReplica]:
         # Of those that are led no more the requests were answered.
         replicas = [self._leaders[each] for each in topic_partitions if each in self._leaders]
-        if self._beside is not None:
+        if self.beside is not None:
             for replica in replicas:
-                self._store_beside(replica, self._beside, now_ms)
+                self._store_beside(replica, self.beside, now_ms)
             return
         groups = [(replica, replica.next_group(now_ms)) for replica in replicas]
         calls = [partial(replica.store, group) for replica, group in groups if group is not None]
@@ -118,7 +117,7 @@ class AppendQueue:
             if held_ms := replica.held_ms(now_ms):
                 self.held_ms = min(held_ms, self.held_ms or held_ms)
 
-    def _store_beside(self, replica: LeaderReplica, beside: Beside, now_ms: int) -> None:
+    def _store_beside(self, replica: LeaderReplica, beside: AppendThreads, now_ms: int) -> None:
         """Begin to store a group of this partition, or to write the file of the next one. What waits behind that waits
         for the end of what is under way."""
         if replica.is_storing:
@@ -156,8 +155,8 @@ class AppendQueue:
         answered; what was committed of them is another leader's to find."""
         for replica, (group, stored) in list(self._under_way.items()):
             if not stored.done():
-                if self._beside is not None:
-                    replica.write_ahead(self._beside.executor)
+                if self.beside is not None:
+                    replica.write_ahead(self.beside.executor)
                 continue
             del self._under_way[replica]
             replica.is_storing = False

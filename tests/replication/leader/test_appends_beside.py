@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from stratalog.replication import cadence
-from stratalog.replication.leader.append_queue import AppendQueue
-from stratalog.replication.stores import Beside
+from stratalog.replication.stores import AppendThreads
 from stratalog.storage.delta.table import Commit, Committed
 from stratalog.storage.errors import NotLeaderOrFollowerError
 from stratalog.storage.log.partition_log import PartitionLog
@@ -27,7 +26,7 @@ class QueuedBeside(Queued):
         self.threads, self.woken, self.made = HandExecutor(), 0, list[str]()
         self.before: dict[str, Callable[[], None]] = {}
         """What happens once, before such a write."""
-        self.queue = AppendQueue(1, self.leaders, self.stores.clock, beside=Beside(self.threads, self.wake))
+        self.queue.beside = AppendThreads(self.threads, self.wake)
         self.stores.disk(ROOT).fault = self._access
 
     def wake(self) -> None:

@@ -300,7 +300,6 @@ class HostedReplicas:
     ) -> None:
         """Refuse what waits for this replica, with an error of the class `refusal`; the table stays."""
         replica = self.leaders.pop(topic_partition, None)
-        self.upkeep.put_off.discard(topic_partition)
         self.offline.pop(topic_partition, None)
         self.upkeep.drop(topic_partition)
         if replica is not None:
@@ -335,8 +334,6 @@ class HostedReplicas:
         self.removals.seal_some(now_ms)
         self.removals.delete_some(now_ms)
         self.upkeep.run(self._keep_one_up, self._broken)
-        for topic_partition in self.upkeep.put_off:
-            self.upkeep.wake(topic_partition)
         removed, self._records_removed = self._records_removed, set()
         return removed
 

@@ -51,8 +51,6 @@ class UpkeepRounds:
 
     def __init__(self, clock: Clock, read_bytes: Callable[[], int] = lambda: 0) -> None:
         """`read_bytes`: what clients have read from this broker so far, for which large merges wait, too."""
-        self.put_off: set[TopicPartition] = set()
-        """Those whose upkeep found an append under way, which a broker stores beside its loop."""
         self._clock = clock
         self._read_bytes = read_bytes
         self._load = Load(clock.monotonic_ms())
@@ -62,6 +60,8 @@ class UpkeepRounds:
         self._later_ms: dict[TopicPartition, int] = {}
         self._overdue: set[TopicPartition] = set()
         self._working: set[TopicPartition] = set()
+        self.put_off: set[TopicPartition] = set()
+        """Those whose log could not be changed when they were due: each round asks again."""
         self._pauses_ms: dict[TopicPartition, int] = {}
         self._warned_ms = clock.monotonic_ms() - cadence.UPKEEP_WARNED.ms
         self._serial = 0
@@ -95,6 +95,7 @@ class UpkeepRounds:
         self._later_ms.pop(topic_partition, None)
         self._overdue.discard(topic_partition)
         self._working.discard(topic_partition)
+        self.put_off.discard(topic_partition)
         self._pauses_ms.pop(topic_partition, None)
 
     def append_pause_ms(self, topic_partition: TopicPartition, file_count: int) -> int:
@@ -161,8 +162,9 @@ class UpkeepRounds:
                 self._put_off(topic_partition, self._clock.monotonic_ms() + max(rest_ms, 1))
             if self._clock.monotonic_ms() > end_ms:
                 break
+        self._due.update(dict.fromkeys(sorted(self.put_off)))
         self._left_ms -= max(1, self._clock.monotonic_ms() - now_ms)
-        self._is_cut = bool(self._due) and self._left_ms > 0
+        self._is_cut = any(tp not in self.put_off for tp in self._due) and self._left_ms > 0
 
     def _piece_ms(self) -> int:
         """The whole budget when no log took a commit since the last piece: another turn may be long in coming."""

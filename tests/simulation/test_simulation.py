@@ -23,7 +23,7 @@ def test_all_invariants_hold_in_every_run(first_seed: int) -> None:
     outcomes = run_seeds(first_seed, 50)
     bad = {outcome.seed: str(outcome.violation) for outcome in outcomes if outcome.violation is not None}
     assert bad == {}, f"run `python -m tests.simulation --seeds 1 --first-seed {next(iter(bad), 0)}`"
-    assert sum(outcome.acked for outcome in outcomes) > 500, "the runs must do some work"
+    assert sum(outcome.acked for outcome in outcomes) > 400, "the runs must do some work"
     assert sum(outcome.leader_epochs for outcome in outcomes) > 25, "and leaders must change"
     assert min(outcome.steps for outcome in outcomes) >= STEPS_MIN
 

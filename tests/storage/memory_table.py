@@ -500,9 +500,11 @@ class MemoryLogTable(LogTable):
             yield version
 
     def has_rested(self) -> bool:
-        files = self._log.files
+        files = self._disk.tables.get(self._name)
+        if not self.kept_ms or files is None:
+            return True
         newest_ms = files.modified_ms.get(max(files.commits, default=-1), 0)
-        return not self._disk.kept_ms or self._disk.now_ms() - newest_ms >= self._disk.kept_ms
+        return self._disk.now_ms() - newest_ms >= self.kept_ms
 
     def drop(self, is_still: Callable[[], bool] = always) -> bool:
         files = self._log.files

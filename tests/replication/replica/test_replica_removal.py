@@ -113,6 +113,20 @@ def test_a_session_waits_for_the_end_of_a_sealed_table_and_makes_a_new_one() -> 
     assert hosting.is_there
 
 
+def test_a_far_table_is_deleted_once_nobody_may_rely_on_its_newest_commit() -> None:
+    """Also one that is assigned again, which elsewhere goes at once."""
+    kept_ms = 2 * DELAY_MS
+    hosting = Hosting()
+    hosting.stores.disk("root").kept_ms = kept_ms
+    hosting.apply(LEFT)
+    hosting.apply(AGAIN)
+    for _ in range(2):
+        hosting.pass_time(kept_ms // 2 - 1)
+        assert hosting.is_there
+    hosting.pass_time(kept_ms)
+    assert not hosting.is_there
+
+
 def test_a_table_that_a_later_assignment_has_begun_to_write_stays() -> None:
     hosting = Hosting()
     hosting.make_table(7)  # a session that is ahead of the broker's loop, which only now applies epoch 6

@@ -12,8 +12,8 @@ from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.replication.stores import Stores
 from stratalog.server.offset_spec import ListedOffset, OffsetAndTimestamp, OffsetSpec
+from stratalog.server.view.marks import Watermarks
 from stratalog.server.view.records import Fetched
-from stratalog.server.view.watermarks import Watermarks
 from stratalog.storage.clock import Clock, Ids
 from stratalog.storage.records import TopicPartition
 

@@ -85,6 +85,16 @@ APPENDS = Bound(
     "the time in which one turn begins appends while few partitions move",
     "then they are published, and followers' progress is read",
 )
+APPENDS_GATHERED = Bound(
+    3,
+    "how long a loop whose appends are stored beside it waits for more of them once one is stored",
+    "those that began together end together, and are published together: each publication is a request, too",
+)
+APPENDS_YIELD = Bound(
+    250,
+    "how long a partition's appends wait at most for the loop, which found one under way when it was to commit itself",
+    "they would follow each other without a gap, and upkeep would never have its turn",
+)
 EPOCH_STARTS = Bound(
     50, "the time in which one turn begins leader epochs", "their first commits are synced, and appends wait"
 )

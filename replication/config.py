@@ -341,6 +341,12 @@ class BrokerConfig:
     stratalog_fetch_sessions: int = _int(
         2, "queries", "overlapping fetch sessions of a follower; the second hides the gap between two micro-batches"
     )
+    stratalog_hedged_requests_percent: int = _int(
+        3,
+        "percent",
+        "on object stores so many uploads of small data files are repeated while they are slow; 0: none",
+        0,
+    )
     stratalog_inbox_poll_max_ms: int = _ms(1_000, "without watchable storage: longest pause between polls of the inbox")
     stratalog_inbox_poll_ms: int = _ms(
         20, "without watchable storage: pause between polls of the inbox while it is used; it grows with the time since"

@@ -22,6 +22,7 @@ from stratalog.storage.objects.distance import NEAR, Distance
 from stratalog.storage.objects.opened import open_store
 from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.objects.store_settings import FROM_ENVIRONMENT, StoreSettings
+from stratalog.storage.objects.together import NO_HEDGING, Hedging
 from stratalog.storage.records import TopicPartition
 
 P = ParamSpec("P")
@@ -101,6 +102,34 @@ class FileWriters:
 
 
 @dataclass(frozen=True, slots=True)
+class Beside:
+    """Stores the appends of partitions while the loop goes on, where each takes as long as a far store's requests: one
+    at a time of a partition, while the file of its next one is written.
+
+    executor  its threads
+    wake      ends the loop's wait: an append was stored
+    takes     whether the appends to a table are stored so
+    """
+
+    executor: Executor
+    wake: Callable[[], None]
+    takes: Callable[[LogTable], bool]
+
+
+def any_table(_table: LogTable) -> bool:
+    """All appends are stored beside the loop."""
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class FarAppends:
+    """What stores appends beside a broker's loop: its threads, and the tables whose appends they store."""
+
+    executor: Executor
+    takes: Callable[[LogTable], bool] = any_table
+
+
+@dataclass(frozen=True, slots=True)
 class Ports:
     """The dependencies of a part of a broker: storage, time, fresh ids, other threads.
 
@@ -110,6 +139,7 @@ class Ports:
     executors     by a leader's root: runs the long upkeep that reads from there; None: `executor` does
     together      makes the calls to the own root that a turn needs for several partitions
     file_writers   writes the data files of large appends; None: the loop writes all files
+    appends       stores the appends of partitions beside the loop; None: the loop waits for them
     metadata      what the process's parts share of the metadata log; None: this part shares with nobody
     """
 
@@ -122,6 +152,7 @@ class Ports:
     executors: Callable[[str], Executor] | None = None
     together: Together = field(default_factory=OneByOne)
     file_writers: FileWriters | None = None
+    appends: FarAppends | None = None
     metadata: SharedFold[Any, Any] | None = None
 
     def executor_at(self, leader_root: str) -> Executor | None:
@@ -149,11 +180,13 @@ class DeltaStores:
         request_ms: int = cadence.REQUEST.ms,
         retries_ms: int | None = None,
         settings: StoreSettings = FROM_ENVIRONMENT,
+        hedging: Hedging = NO_HEDGING,
     ) -> None:
         """`request_ms`: the deadline of a request to an object store, and, without `retries_ms`, the time within which
-        a failed one is repeated. `settings`: of the object stores."""
+        a failed one is repeated. `settings`, `hedging`: of the object stores."""
         self._ids = ids
         self._settings = settings
+        self._hedging = hedging
         self._request_ms = request_ms
         self._retries_ms = retries_ms
         self._cache = cache
@@ -170,7 +203,13 @@ class DeltaStores:
         return self._objects[root]
 
     def _open(self, root: str) -> ObjectStore:
-        return open_store(root, request_ms=self._request_ms, retries_ms=self._retries_ms, settings=self._settings)
+        return open_store(
+            root,
+            request_ms=self._request_ms,
+            retries_ms=self._retries_ms,
+            settings=self._settings,
+            hedging=self._hedging,
+        )
 
     def table(self, root: str, topic_partition: TopicPartition) -> LogTable:
         place, _, folder = root.rpartition("/")

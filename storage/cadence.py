@@ -236,6 +236,12 @@ VERSION_CHECK = Bound(
     "each check reads storage; what is in doubt is checked at once",
 )
 
+COMMITS_KEPT = Bound(
+    120_000,
+    "the age, by the store's own dates, below which no commit of a far table is deleted, however crowded the log is",
+    "a leader that made a commit less than half as long ago does not read whether it still stands",
+)
+
 # -- upkeep ----------------------------------------------------------------------------------------------
 
 APPENDS_SLOWED = Bound(

@@ -82,8 +82,8 @@ if TYPE_CHECKING:
     from stratalog.server.remote.remote_cluster import RemoteCluster
     from stratalog.server.view.cluster_view import ClusterView
     from stratalog.server.view.committed_table import CommittedTable, committed_table
+    from stratalog.server.view.marks import Watermarks
     from stratalog.server.view.records import Fetched
-    from stratalog.server.view.watermarks import Watermarks
     from stratalog.storage.errors import StratalogError
     from stratalog.storage.records import Header, TopicPartition
 
@@ -160,7 +160,7 @@ _MODULES = {
     "server.view.cluster_view": "ClusterView",
     "server.view.committed_table": "CommittedTable committed_table",
     "server.view.records": "Fetched",
-    "server.view.watermarks": "Watermarks",
+    "server.view.marks": "Watermarks",
     "replication.controller.election.preferred_leaders": "ElectionType",
     "replication.controller.reassignment": "PartitionReassignment",
     "replication.metadata.acls": "AclBinding AclFilter Operation PatternType Permission ResourceType",

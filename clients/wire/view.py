@@ -28,9 +28,9 @@ from stratalog.server.offset_spec import (
 from stratalog.server.remote.connections.open_requests import Lost
 from stratalog.server.view.change_wait import Moves
 from stratalog.server.view.image_topology import ImageTopology
+from stratalog.server.view.marks import Watermarks
 from stratalog.server.view.read_committed import is_read_committed, without_aborted
 from stratalog.server.view.records import Fetched
-from stratalog.server.view.watermarks import Watermarks
 from stratalog.storage import errors
 from stratalog.storage.clock import Clock, Ids, RandomIds, SystemClock
 from stratalog.storage.errors import StratalogError

@@ -7,4 +7,5 @@ replica_verification     compare the replicas of topics
 state_change_log_merger  several state-change logs as one
 who_led                  the leader under which an offset was written
 metadata                 back up and restore the metadata log
+domains                  list, add and remove storage domains: an action of metadata
 """

@@ -1,4 +1,4 @@
-"""Back the metadata log up into a file, and restore it from one. Kafka has no such tool.
+"""Back the metadata log up into a file, restore it from one, and keep the storage domains. Kafka has no such tool.
 
 I/O: `backup` reads the metadata root, beside running brokers. `restore` reads the brokers' roots, which must be
 stopped, and writes a new metadata root.
@@ -18,6 +18,7 @@ from stratalog.jobs.command.progress import progress
 from stratalog.jobs.command.properties import read_text
 from stratalog.jobs.command.terminal import DONE, UsageError, complain
 from stratalog.jobs.command.tool import Command
+from stratalog.jobs.replicas.domains import domains
 from stratalog.replication.metadata.backup.backup import Backup, decode_backup, encode_backup, restored_records
 from stratalog.replication.metadata.backup.copies import newest_copy, take_backup
 from stratalog.replication.stores import DeltaStores, Stores
@@ -25,13 +26,15 @@ from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.files.cache import FileCache
 from stratalog.storage.objects.opened import open_store
 
-BACKUP, RESTORE = "backup", "restore"
-PURPOSE = "Back up the metadata log of a cluster, or restore it into an empty metadata root."
+BACKUP, RESTORE, DOMAINS = "backup", "restore", "domains"
+PURPOSE = "Back up the metadata log of a cluster, restore it into an empty metadata root, or keep its storage domains."
 EPILOG = """examples (ROOT is the metadata root that `strata cluster` printed):
   {prog} backup --root ROOT --output metadata.jsonl
   {prog} restore --root NEW_ROOT --input metadata.jsonl --dry-run
   {prog} restore --root NEW_ROOT --input metadata.jsonl
   {prog} restore --root NEW_ROOT --broker-root BROKER_ROOT
+  {prog} domains --root ROOT
+  {prog} domains --root ROOT --add lake --url s3://bucket/kafka
 
 A backup holds topics, configs, leaders, ISRs and all else that the metadata log knows, but no records of topics: those
 are on the brokers' roots. It is consistent, and brokers need not stop for it.
@@ -48,6 +51,11 @@ Each broker copies the metadata log to its own root while it changes, by default
 
 --allow-unreadable restores although a root or a table cannot be read: then the newest records of partitions may be
 lost, as after an unclean election.
+A storage domain is a place that keeps what is stored there by itself: a bucket's prefix, or a replicated file system
+that all brokers see (--durable says that it is one). A topic whose stratalog.storage.domain names it has one table a
+partition there, for all its brokers: no copies, no followers. All brokers need credentials for it. One cluster uses a
+place: the object stratalog-domain.json there says which.
+
 exit code: 0 when it was done, 1 with a line on standard error when not; a refused restore writes nothing
 """
 
@@ -57,7 +65,8 @@ ON_STORAGE = "the metadata log is"
 
 # fmt: off
 FLAGS = {"": (
-    Flag("action", f"{BACKUP}|{RESTORE}", "What to do.", choices=(BACKUP, RESTORE), is_positional=True),
+    Flag("action", f"{BACKUP}|{RESTORE}|{DOMAINS}", "What to do.", choices=(BACKUP, RESTORE, DOMAINS),
+         is_positional=True),
     Flag("root", "ROOT", "REQUIRED: The metadata root; for a restore an empty or new one."),
     SERVERS,
     Flag("output", "FILE", "Where to write the backup; - is standard output."),
@@ -66,6 +75,11 @@ FLAGS = {"": (
          is_repeated=True),
     switch("dry-run", "Print what a restore would do, and write nothing."),
     switch("allow-unreadable", "Restore although a root or a table cannot be read."),
+    Flag("add", "NAME", "The storage domain to add, before all are listed."),
+    Flag("url", "URL", "Its place: a URL, or a directory that all brokers see."),
+    switch("durable", "What is stored there survives the loss of any machine, although it is no object store."),
+    Flag("remove", "NAME", "The storage domain to forget, in which nothing is."),
+    switch("json", "Print a JSON object a line for each domain."),
 )}
 RULES = (
     *Rule.required("action", message="the following arguments are required: {}\nTry '{{prog}} --help'."),
@@ -75,6 +89,13 @@ RULES = (
     *Rule.not_with(RESTORE, "output", 'Option "[{}]" can\'t be used with "{}"'),
     *Rule.not_with(BACKUP, "broker-root dry-run allow-unreadable",
               '--broker-root, --dry-run and --allow-unreadable go with "restore"'),
+    *Rule.not_with(DOMAINS, "output input broker-root dry-run allow-unreadable",
+                   'Option "[{}]" can\'t be used with "{}"'),
+    *Rule.not_with(BACKUP, "add url durable remove json", '"[{}]" goes with "domains", not with "{}"'),
+    *Rule.not_with(RESTORE, "add url durable remove json", '"[{}]" goes with "domains", not with "{}"'),
+    *Rule.required("url", "add"),
+    *Rule.required("add", "url"),
+    *Rule.required("add", "durable"),
 )
 # fmt: on
 
@@ -148,6 +169,8 @@ def _to_restore(given: argparse.Namespace, stores: Stores) -> Backup:
 
 def metadata_backup(given: argparse.Namespace) -> int:
     """Do what the flags ask for; the exit code."""
+    if given.action == DOMAINS:
+        return domains(given)
     if given.action == BACKUP:
         backup(cluster_root(given, ON_STORAGE), given.output)
     else:

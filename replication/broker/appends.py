@@ -1,7 +1,8 @@
 """The appends of a broker's loop, and what it publishes of them: log ends, high watermarks, then the answers.
 
 I/O: the replicas' logs, the leader's progress objects. A producer can read what acks=all has confirmed, so answers come
-after the publication.
+after the publication. In a storage domain readers read the table itself: there the commit is the publication, and what
+the progress objects say of it, which is written with the next beat, is evidence alone that the table had records.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from stratalog.replication.broker.leadership.epoch_starts import EpochStarts
 from stratalog.replication.broker.loop_state import LoopState
 from stratalog.replication.broker.polls import Polls
 from stratalog.replication.leader.append_queue import AppendQueue
+from stratalog.replication.leader.replica import LeaderReplica
+from stratalog.replication.progress.led_here import LedHere
 from stratalog.replication.progress.of_leader import LeaderProgress
 from stratalog.replication.threads.turn_interval import TurnInterval
 from stratalog.storage.records import TopicPartition
@@ -30,7 +33,10 @@ class LoopAppends:
         isr_changes: IsrChanges,
         queue: AppendQueue,
         turn_interval: TurnInterval,
+        led_here: LedHere | None,
     ) -> None:
+        """`led_here`: for readers of this process."""
+        self._led_here = led_here
         self.queue = queue
         self.turn_interval = turn_interval
         self.when_published: Callable[[], None] = lambda: None
@@ -51,6 +57,8 @@ class LoopAppends:
         """It is not led here any more: publish nothing of it."""
         if self._progress is not None:
             self._progress.forget(topic_partition)
+        if self._led_here is not None:
+            self._led_here.forget(topic_partition)
 
     def append_waiting(self, now_ms: int) -> bool:
         """Begin epochs, and append what waits, for a while each; True when something moved."""
@@ -60,6 +68,9 @@ class LoopAppends:
             self.turn_interval.moved(replica.state.topic_partition, now_ms)
             loop.turn.to_publish.add(replica.state.topic_partition)
             loop.raise_high_watermark(replica.state.topic_partition, now_ms)
+            if replica.state.domain:  # its commit is all that readers wait for
+                self._show(replica)
+                replica.complete_waiting()
         if moved:  # records, or the start of an epoch
             self._polls.records_moved(now_ms)
             self._isr_changes.followers.expect_progress()
@@ -70,13 +81,24 @@ class LoopAppends:
         assert self._progress is not None
         loop, turn = self._loop, self._loop.turn
         moved = [loop.leaders[tp] for tp in turn.to_publish if tp in loop.leaders]
-        entries = [progress for replica in moved if (progress := replica.progress()) is not None]
+        shared = [replica for replica in moved if replica.state.domain]
+        for replica in shared:
+            self._show(replica)
+        own = (replica for replica in moved if not replica.state.domain)
+        entries = [progress for replica in own if (progress := replica.progress()) is not None]
+        with_beat = [progress for replica in shared if (progress := replica.progress()) is not None]
         beat_is_due = self._polls.is_due("beat", turn.begun_ms, loop.config.broker_heartbeat_interval_ms)
-        self._progress.publish(entries, turn.begun_ms, beat_is_due=beat_is_due)
+        self._progress.publish(entries, turn.begun_ms, beat_is_due=beat_is_due, with_beat=with_beat)
         turn.to_publish.clear()
         if entries and not self._polls.wakeup.is_active:
             self.when_published()
         return True
+
+    def _show(self, replica: LeaderReplica) -> None:
+        """Tell readers of this process what a table in a storage domain holds."""
+        entry = replica.progress()
+        if entry is not None and self._led_here is not None:
+            self._led_here.put(entry)
 
     def complete(self) -> None:
         """Answer the requests whose records are published."""

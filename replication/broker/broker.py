@@ -48,7 +48,7 @@ from stratalog.replication.progress.of_leader import LeaderProgress
 from stratalog.replication.replica.removal import ReplicaDeletions
 from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.replication.requests.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
-from stratalog.replication.stores import Ports
+from stratalog.replication.stores import Beside, Ports
 from stratalog.replication.threads.turn_interval import TurnInterval
 from stratalog.storage.errors import BrokerNotAvailableError, StratalogError
 from stratalog.storage.log_lines import line_logger
@@ -101,9 +101,11 @@ class Broker:
             hosted.metrics.queue_time,
             lambda partition: metadata.image.state_of(partition) is not None,
             together,
+            None if (far := ports.appends) is None else Beside(far.executor, wakeup.wake, far.takes),
         )
         intervals = turn_interval or TurnInterval()
-        self._appends = LoopAppends(loop, polls, self._starts, self._isr_changes, queue, intervals)
+        led_here = None if setup.own_registers is None else setup.own_registers.led_here
+        self._appends = LoopAppends(loop, polls, self._starts, self._isr_changes, queue, intervals, led_here)
         own: dict[int, Appends] = {}
         self.coordinators = CoordinatorRuntime(
             self, hosted, clock, ports.ids, coordinators, own if peers is None else peers
@@ -249,8 +251,11 @@ class Broker:
         clock = self._loop.clock
         times = StepTimes(clock.monotonic_ms)
         end_ms = clock.monotonic_ms() + cadence.DRAIN.ms
-        while self._appends.append_waiting(clock.monotonic_ms()) and clock.monotonic_ms() < end_ms:
-            pass
+        while clock.monotonic_ms() < end_ms:
+            if not self._appends.append_waiting(clock.monotonic_ms()):
+                if not self._appends.queue.is_storing:
+                    break
+                self.wakeup.wait_ms(cadence.LOOP_RETRY.ms)
         times.done("append what waits")
         self._loop.objects.sync_all()
         times.done("sync")
@@ -337,7 +342,7 @@ class Broker:
         self._deletions.answer(is_published=is_published)
         attempt(self.inbox.write_answers)
         upkeep_ms = self.config.stratalog_upkeep_interval_ms
-        if self._polls.is_due("upkeep", turn.begun_ms, upkeep_ms) or hosted.upkeep.is_pressing:
+        if self._polls.is_due("upkeep", turn.begun_ms, upkeep_ms) or hosted.is_upkeep_pressing:
             attempt(lambda: turn.to_publish.update(hosted.keep_up()))
 
     def _keep_registered(self, now_ms: int) -> None:

@@ -46,6 +46,7 @@ from stratalog.storage.files.damage import damage_in
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.log_lines import line_logger
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
+from stratalog.storage.topic_config import LogConfig
 from stratalog.storage.upkeep.chore import UpkeepDone, UpkeepLimits, UpkeepWork
 from stratalog.storage.upkeep.erase import Erase
 from stratalog.storage.upkeep.upkeep import Upkeep
@@ -158,6 +159,8 @@ class HostedReplicas:
         self._committed: dict[TopicPartition, KnownCommitted] = {}
         self._image = image
         self._records_removed: set[TopicPartition] = set()
+        self._put_off: set[TopicPartition] = set()
+        """Those whose upkeep found an append under way."""
 
     @property
     def known(self) -> set[TopicPartition]:
@@ -251,7 +254,7 @@ class HostedReplicas:
     # -- leading -----------------------------------------------------------------------------------------
 
     def _become_leader(self, state: PartitionRecord, topic_id: str, image: ClusterImage) -> None:
-        topic_partition, config = state.topic_partition, self._settings.configs.of(state.topic, image)
+        topic_partition, config = state.topic_partition, self._config_of(state, image)
         self.stop_leading(topic_partition, f"epoch {state.leader_epoch} began")
         expiration_ms = self._settings.producer_id_expiration_ms
         tables = self.tables
@@ -272,7 +275,13 @@ class HostedReplicas:
         self.upkeep.wake(topic_partition)
         replica = self.leaders.get(topic_partition)
         if replica is not None:
-            replica.reconfigure(self._settings.configs.of(topic_partition.topic, image))
+            replica.reconfigure(self._config_of(replica.state, image))
+
+    def _config_of(self, state: PartitionRecord, image: ClusterImage) -> LogConfig:
+        """The configs of a led partition's log. In a storage domain there is no other copy of what was acknowledged:
+        where writes are not durable once they are answered, each commit is synced before its answer."""
+        config = self._settings.configs.of(state.topic, image)
+        return replace(config, flush_messages=1) if state.domain else config
 
     def _stop_deleted(self, applied: LocalReplica) -> None:
         """The topic is gone: drop its table, but not one that a session has made for a new topic of that name.
@@ -293,6 +302,7 @@ class HostedReplicas:
     ) -> None:
         """Refuse what waits for this replica, with an error of the class `refusal`; the table stays."""
         replica = self.leaders.pop(topic_partition, None)
+        self._put_off.discard(topic_partition)
         self.offline.pop(topic_partition, None)
         self.upkeep.drop(topic_partition)
         if replica is not None:
@@ -327,13 +337,27 @@ class HostedReplicas:
         self.removals.seal_some(now_ms)
         self.removals.delete_some(now_ms)
         self.upkeep.run(self._keep_one_up, self._broken)
+        for topic_partition in self._put_off:
+            self.upkeep.wake(topic_partition)
         removed, self._records_removed = self._records_removed, set()
         return removed
+
+    @property
+    def is_upkeep_pressing(self) -> bool:
+        """Whether upkeep is to run now, not at its interval: also where the append that it found under way is stored,
+        and the next ones wait for it."""
+        leaders = self.leaders
+        has_freed = any(tp in leaders and not leaders[tp].is_storing for tp in self._put_off)
+        return has_freed or self.upkeep.is_pressing
 
     def _keep_one_up(self, topic_partition: TopicPartition, upkeep: Upkeep, is_busy: bool) -> UpkeepDone | None:
         replica = self.leaders[topic_partition]
         if replica.partition is None:
             return None
+        if not replica.may_change(self.tables.clock.monotonic_ms()):
+            self._put_off.add(topic_partition)
+            return None
+        self._put_off.discard(topic_partition)
         high_watermark = replica.partition.high_watermark
         done = upkeep.step(self.tables.clock.wall_ms(), high_watermark, replica.leader_epoch, is_busy=is_busy)
         if done is not None and done.work in REMOVES_RECORDS:
@@ -350,6 +374,8 @@ class HostedReplicas:
         replica = self.leaders.get(topic_partition)
         if replica is None or replica.partition is None:
             return
+        if replica.is_storing:
+            return  # the follower reports it again
         log = replica.log
         try:
             log.refresh()

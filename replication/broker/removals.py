@@ -59,7 +59,7 @@ class ReplicaRemovals:
         if isinstance(self._removals.get(topic_partition), Leaving) and (is_assigned or state is None):
             self._seal(topic_partition, now_ms)
         if isinstance(self._removals.get(topic_partition), Sealed) and is_assigned:
-            self._delete(topic_partition)  # assigned again: it is copied again
+            self._delete(topic_partition, now_ms)  # assigned again: it is copied again
 
     def seal_some(self, begun_ms: int) -> None:
         """Seal replicas that are not assigned any more, for a bounded time: each takes a commit that is synced."""
@@ -92,12 +92,15 @@ class ReplicaRemovals:
             if self._tables.clock.monotonic_ms() - now_ms > cadence.REMOVALS.ms:
                 return
             try:
-                self._delete(topic_partition)
+                self._delete(topic_partition, now_ms)
             except StoreError as reason:
                 _LOG.warning("%s is not deleted yet: %s", topic_partition, reason)
 
-    def _delete(self, topic_partition: TopicPartition) -> None:
+    def _delete(self, topic_partition: TopicPartition, now_ms: int) -> None:
         table = self._tables.table(topic_partition)
+        if not table.has_rested():  # an earlier process of this broker may be about to commit once more
+            self._removals[topic_partition] = Sealed(now_ms + table.kept_ms // 2)
+            return
         # not sealed: an earlier try did it after all
         if table.drop(lambda: self._tables.is_sealed(table, if_unreadable=True)):
             self._tables.log(f"deleted replica {topic_partition}")

@@ -189,10 +189,10 @@ def _reassigned(
 
 def _moved_in_domain(current: PartitionRecord, target: tuple[int, ...], live: Collection[int]) -> PartitionRecord:
     """The partition on these brokers, apart from epochs. Without a live one it keeps an ISR, which is never empty."""
-    isr = tuple(r for r in target if r in live) or target
-    leader = current.leader if current.leader in isr else next((r for r in isr if r in live), NO_LEADER)
-    keeps_isr = set(target) == set(current.replicas)
-    return replace(current, replicas=target, isr=current.isr if keeps_isr else isr, leader=leader)
+    in_sync = tuple(r for r in target if r in live)
+    leader = current.leader if current.leader in in_sync else next(iter(in_sync), NO_LEADER)
+    stays = leader == current.leader and set(target) == set(current.replicas)  # another ISR is the leader's to propose
+    return replace(current, replicas=target, isr=current.isr if stays else in_sync or target, leader=leader)
 
 
 def _finished(partition: PartitionRecord, live: Collection[int]) -> PartitionRecord | None:

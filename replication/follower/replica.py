@@ -202,7 +202,8 @@ class FollowedReplica:
 
     def _start(self) -> bool:
         damage = self._damage()
-        if damage is not None and not damage.path and self.own.table.drop(self._has_noted_damage):
+        table = self.own.table
+        if damage is not None and not damage.path and table.has_rested() and table.drop(self._has_noted_damage):
             _LOG.warning("%s is dropped, to be copied again: %s", self.own.name, damage.reason)
             return True
         has_log = self._open_own()

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from functools import partial
 
 from stratalog.replication import cadence
-from stratalog.replication.leader.replica import LeaderReplica, WaitingAppend
+from stratalog.replication.leader.replica import AppendGroup, LeaderReplica, StoredAppend, WaitingAppend
 from stratalog.replication.leader.waiting_partitions import WaitingPartitions
 from stratalog.replication.metrics import Histogram
-from stratalog.replication.stores import OneByOne, Together
+from stratalog.replication.stores import Beside, OneByOne, Together
 from stratalog.storage import errors
 from stratalog.storage.clock import Clock
 from stratalog.storage.errors import StratalogError
@@ -32,14 +33,21 @@ class AppendQueue:
         queue_time: Histogram | None = None,
         exists: Callable[[IdentifiedPartition], bool] = lambda _partition: True,
         together: Together | None = None,
+        beside: Beside | None = None,
     ) -> None:
-        """`exists`: whether the broker's metadata has a partition. `together`: stores groups of several partitions."""
+        """`exists`: whether the broker's metadata has a partition. `together`: stores groups of several partitions.
+        `beside`: stores them while the loop goes on; None: the loop waits for each."""
         self._broker_id = broker_id
         self._leaders = leaders
         self._clock = clock
         self._queue_time = queue_time or Histogram()
         self._exists = exists
         self._together = together or OneByOne()
+        self._beside = beside
+        self._under_way: dict[LeaderReplica, tuple[AppendGroup, Future[StoredAppend]]] = {}
+        """What is stored beside the loop. Invariant: these `is_storing`, and no others."""
+        self._gathers_until_ms: int | None = None
+        """Until when what is stored waits for more; None: nothing does."""
         self._inbound: deque[WaitingAppend] = deque()
         self._waiting = WaitingPartitions()
         self.held_ms = 0
@@ -47,8 +55,14 @@ class AppendQueue:
 
     @property
     def is_empty(self) -> bool:
-        """False while something waits for its append: after a turn in which nothing moved, for a store."""
-        return not self._inbound and not len(self._waiting)
+        """False while something waits for its append: after a turn in which nothing moved, for a store. What is stored
+        beside the loop wakes it."""
+        return not self._inbound and not len(self._waiting) and self._gathers_until_ms is None
+
+    @property
+    def is_storing(self) -> bool:
+        """Whether something is stored beside the loop."""
+        return bool(self._under_way)
 
     def put(self, waiting: WaitingAppend) -> None:
         """Queue a request for the next turn of the partition's leader."""
@@ -70,7 +84,10 @@ class AppendQueue:
         """Append one group of each partition that has requests, within `within_ms` of the turn's beginning `now_ms`;
         partitions that were cut off come first in the next turn. Yields the replicas whose log moved."""
         self._distribute(now_ms)
-        self.held_ms, left = 0, len(self._waiting)
+        self.held_ms = 0
+        if not self._gathers(now_ms):
+            yield from self._stored_beside(now_ms)
+        left = len(self._waiting)
         while left > 0:
             topic_partitions = self._waiting.take(min(left, self._together.distance.calls_max))
             left -= len(topic_partitions)
@@ -81,15 +98,74 @@ class AppendQueue:
     def _append_some(self, topic_partitions: Sequence[TopicPartition], now_ms: int) -> Iterator[LeaderReplica]:
         # Of those that are led no more the requests were answered.
         replicas = [self._leaders[each] for each in topic_partitions if each in self._leaders]
+        if self._beside is not None:
+            for replica in replicas:
+                if self._beside.takes(replica.log.table):
+                    self._store_beside(replica, self._beside, now_ms)
+            replicas = [replica for replica in replicas if not self._beside.takes(replica.log.table)]
         groups = [(replica, replica.next_group(now_ms)) for replica in replicas]
         calls = [partial(replica.store, group) for replica, group in groups if group is not None]
         outcomes = iter(self._together.run(calls))
         for replica, group in groups:
             has_moved = group is not None and replica.stored(group, next(outcomes), now_ms)
-            if replica.has_waiting:
-                self._waiting.add(replica.state.topic_partition, replica.next_sender)  # behind the others
-                if held_ms := replica.held_ms(now_ms):
-                    self.held_ms = min(held_ms, self.held_ms or held_ms)
+            self._wait_for_turn(replica, now_ms)
+            if has_moved:
+                yield replica
+
+    def _wait_for_turn(self, replica: LeaderReplica, now_ms: int) -> None:
+        """It waits behind the others, if anything of it does."""
+        if replica.has_waiting:
+            self._waiting.add(replica.state.topic_partition, replica.next_sender)
+            if held_ms := replica.held_ms(now_ms):
+                self.held_ms = min(held_ms, self.held_ms or held_ms)
+
+    def _store_beside(self, replica: LeaderReplica, beside: Beside, now_ms: int) -> None:
+        """Begin to store a group of this partition, or to write the file of the next one. What waits behind that waits
+        for the end of what is under way."""
+        if replica.is_storing:
+            replica.write_ahead(beside.executor)
+            return
+        group = replica.next_group(now_ms)
+        if group is None:
+            self._wait_for_turn(replica, now_ms)
+            return
+        replica.begin_beside()
+        try:
+            stored = beside.executor.submit(replica.store, group)
+        except RuntimeError:  # its threads have ended, with the process
+            replica.is_storing = False
+            self._wait_for_turn(replica, now_ms)
+            return
+        self._under_way[replica] = (group, stored)
+        stored.add_done_callback(lambda _stored: beside.wake())
+
+    def _gathers(self, now_ms: int) -> bool:
+        """Whether what is stored waits a moment for more."""
+        stored = [each.done() for _, each in self._under_way.values()]
+        if all(stored) or not any(stored):
+            self._gathers_until_ms = None
+            return False
+        if self._gathers_until_ms is None:
+            self._gathers_until_ms = now_ms + cadence.APPENDS_GATHERED.ms
+        self.held_ms = max(0, self._gathers_until_ms - now_ms)
+        if not self.held_ms:
+            self._gathers_until_ms = None
+        return self.held_ms > 0
+
+    def _stored_beside(self, now_ms: int) -> Iterator[LeaderReplica]:
+        """What became of the groups that were stored beside the loop. Those of replicas that resigned meanwhile were
+        answered; what was committed of them is another leader's to find."""
+        for replica, (group, stored) in list(self._under_way.items()):
+            if not stored.done():
+                if self._beside is not None:
+                    replica.write_ahead(self._beside.executor)
+                continue
+            del self._under_way[replica]
+            replica.is_storing = False
+            try:
+                has_moved = replica.stored(group, stored.result(), now_ms)
+            finally:
+                self._wait_for_turn(replica, now_ms)
             if has_moved:
                 yield replica
 

@@ -162,6 +162,8 @@ class RecordDeletions:
         """Commit the new log start. The next step retries it if the leader has not started yet or lost a race."""
         if replica.partition is None or replica.partition.high_watermark == UNKNOWN:
             return False
+        if not replica.may_change(self._clock.monotonic_ms()):
+            return False
         high_watermark = replica.partition.high_watermark
         offset = offset_to_delete_before(request.wanted[partition], high_watermark, replica.config)
         log = replica.log

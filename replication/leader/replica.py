@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
 
 from stratalog.replication import cadence
@@ -34,7 +34,7 @@ from stratalog.storage.clock import Clock
 from stratalog.storage.delta.table import Conflict
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.log.append import Appended, BatchAppended, HandedFiles
-from stratalog.storage.log.partition_log import FileAhead, PartitionLog
+from stratalog.storage.log.partition_log import FileAhead, PartitionLog, SentAppend
 from stratalog.storage.log_lines import line_logger
 from stratalog.storage.records import NewRecordBatch, TopicPartition
 from stratalog.storage.topic_config import LogConfig
@@ -90,7 +90,7 @@ class AppendGroup:
 class StoredAppend:
     """What became of a group: `start_offset` was the log's end before, the times are on the broker's clock."""
 
-    outcome: Appended | Conflict | StratalogError
+    outcome: SentAppend | StratalogError
     start_offset: int
     begun_ms: int
     ended_ms: int
@@ -135,6 +135,7 @@ class LeaderReplica:
         self.state = state
         self.topic_id = topic_id
         self.log = log
+        log.knows_by_time = True
         self.waiting: deque[WaitingAppend] = deque()
         self.partition: Partition | None = None
         self.failure: StratalogError | None = None
@@ -146,6 +147,13 @@ class LeaderReplica:
         """The data file of the group in flight, while a thread writes it or has written it."""
         self._is_new = False
         """Whether the group in flight was not tried yet."""
+        self.is_storing = False
+        """Whether another thread stores the group in flight. Invariant: meanwhile nobody changes `log`."""
+        self._next: AppendGroup | None = None
+        """The group behind it. Invariant: there is one only while a group is stored beside the loop, or after that."""
+        self._next_ahead: Future[FileAhead] | None = None
+        self._yields_until_ms = 0
+        """Until when no group is stored beside the loop, which wants to commit to the log itself."""
         self._retry_at_ms = 0
         self._appended_ms, self._appended_files = 0, 0
         self.offsets: LogOffsetSnapshot | None = None
@@ -159,12 +167,13 @@ class LeaderReplica:
     @property
     def has_waiting(self) -> bool:
         """True while requests wait for their append or for its outcome."""
-        return self._in_flight is not None or bool(self.waiting)
+        return self._in_flight is not None or self._next is not None or bool(self.waiting)
 
     @property
     def next_sender(self) -> str:
         """The sender of the first request that waits; only where one does."""
-        return (self._in_flight.members if self._in_flight is not None else self.waiting)[0].request.sender
+        group = self._in_flight or self._next
+        return (group.members if group is not None else self.waiting)[0].request.sender
 
     @property
     def is_starting(self) -> bool:
@@ -304,6 +313,8 @@ class LeaderReplica:
 
     def held_ms(self, now_ms: int) -> int:
         """How much longer the waiting requests are held back for upkeep, or 0. All of them then make one commit."""
+        if now_ms < self._yields_until_ms:
+            return self._yields_until_ms - now_ms
         if self._in_flight is not None or not self._appended_files:
             return 0
         pause_ms = self._ports.append_pause_ms(self.state.topic_partition, self._appended_files)
@@ -318,7 +329,10 @@ class LeaderReplica:
         """The waiting requests that are to be stored now."""
         if self.partition is None or now_ms < self._retry_at_ms or self.held_ms(now_ms):
             return None
-        if self._in_flight is None:
+        if self._in_flight is None and self._next is not None:
+            self._in_flight, self._ahead, self._is_new = self._next, self._next_ahead, self._next_ahead is None
+            self._next = self._next_ahead = None
+        elif self._in_flight is None:
             self._in_flight, self._is_new = self._next_group(), True
         return self._in_flight if self._in_flight is not None and self._may_be_stored(self._in_flight) else None
 
@@ -337,9 +351,10 @@ class LeaderReplica:
         return True
 
     def _file_ahead(self, group: AppendGroup) -> Future[FileAhead] | None:
-        """The file of a large group, which a thread writes; None where the loop does."""
+        """The file of a large group, which a thread writes; None where the loop does, and where all of an append is
+        stored beside it."""
         ahead = self._ports.file_writers
-        if ahead is None or group.size_bytes < ahead.bytes_min or not group.batches:
+        if ahead is None or self.log.table.kept_ms or group.size_bytes < ahead.bytes_min or not group.batches:
             return None
         try:
             write = self.log.file_ahead(group.batches, self.leader_epoch, self._ports.clock.wall_ms())
@@ -350,24 +365,51 @@ class LeaderReplica:
             written.add_done_callback(lambda _written: self._ports.wake())
         return written
 
+    def may_change(self, now_ms: int) -> bool:
+        """Whether the loop may commit to the log. While an append is under way beside it, it may not; no other is begun
+        then for a while, so that it soon may."""
+        self._yields_until_ms = now_ms + cadence.APPENDS_YIELD.ms if self.is_storing else 0
+        return not self.is_storing
+
+    def begin_beside(self) -> None:
+        """The group in flight is stored in another thread from now on."""
+        self.is_storing, self.log.ahead = True, None
+
+    def write_ahead(self, executor: Executor) -> None:
+        """Let another thread write the file of the group behind the one whose commit is under way. Where that fails,
+        the file is written in its turn, and meets the error."""
+        behind = self.log.ahead
+        if behind is None or self._next is not None or not self.waiting or self.partition is None:
+            return
+        group = self._next = self._next_group()
+        if group is None or not group.batches:
+            return
+        try:
+            wall_ms = self._ports.clock.wall_ms()
+            write = self.log.file_ahead(group.batches, self.leader_epoch, wall_ms, behind)
+            written = None if write is None else executor.submit(write)
+        except (StratalogError, RuntimeError):  # RuntimeError: its threads have ended
+            return
+        if written is not None:
+            self._next_ahead = written
+            written.add_done_callback(lambda _written: self._ports.wake())
+
     def store(self, group: AppendGroup) -> StoredAppend:
-        """Commit a group, in any thread, while the loop waits: for `stored`."""
+        """Commit a group, in any thread: for `stored`. Meanwhile the loop waits, or `is_storing` is set."""
         clock, end_offset = self._ports.clock, self.log.log_end_offset
         begun_ms = clock.monotonic_ms()
-        outcome: Appended | Conflict | StratalogError
+        outcome: SentAppend | StratalogError
         try:
             outcome = self._append(group)
-            if isinstance(outcome, Conflict):
-                self.log.refresh()  # it may find a foreign commit
         except StratalogError as reason:
             outcome = reason
         return StoredAppend(outcome, end_offset, begun_ms, clock.monotonic_ms())
 
     def stored(self, group: AppendGroup, stored: StoredAppend, now_ms: int) -> bool:
         """What became of a group; True when something moved."""
-        outcome = stored.outcome
         if self.partition is None:
             return False  # it stopped leading while the store was waited for, and the requests were answered
+        outcome = self._settled(stored.outcome)
         match outcome:
             case Conflict():
                 return True
@@ -393,6 +435,18 @@ class LeaderReplica:
             else:
                 member.answer(result, self.log.log_start_offset)
         return True
+
+    def _settled(self, sent: SentAppend | StratalogError) -> Appended | Conflict | StratalogError:
+        """Fold what was committed, or what others have."""
+        if isinstance(sent, StratalogError):
+            return sent
+        try:
+            outcome = self.log.settle(sent)
+            if isinstance(outcome, Conflict):
+                self.log.refresh()  # it may find a foreign commit
+        except StratalogError as reason:
+            return reason
+        return outcome
 
     def _know_offsets(self) -> None:
         """Where the log has to read producer state first, no transaction has changed since the last append; after a
@@ -450,11 +504,12 @@ class LeaderReplica:
         error = errors.FencedLeaderEpochError if expected < self.leader_epoch else errors.UnknownLeaderEpochError
         return error(f"{self.state.topic_partition}: expected leader epoch {expected}, it is {self.leader_epoch}")
 
-    def _append(self, group: AppendGroup) -> Appended | Conflict:
+    def _append(self, group: AppendGroup) -> SentAppend:
         wall_ms = self._ports.clock.wall_ms()
         if group.handed:
-            return self.log.append_files(group.handed, self.leader_epoch, wall_ms)
-        return self.log.append(group.batches, self.leader_epoch, wall_ms)
+            return self.log.send_files(group.handed, self.leader_epoch, wall_ms)
+        commit_begins = self._ports.wake if self.is_storing else None
+        return self.log.send(group.batches, self.leader_epoch, wall_ms, commit_begins)
 
     def _answer_stored(self, member: WaitingAppend, result: BatchAppended, append_time_ms: int, now_ms: int) -> None:
         request = member.request
@@ -500,8 +555,10 @@ class LeaderReplica:
         self._known_committed = self.known_committed
         self.partition = self.offsets = None
         self.failure = error
-        members = [*(self._in_flight.members if self._in_flight else ()), *self.waiting]
-        self._in_flight = self._ahead = None  # before the answers: each is given once, whatever a callback does
+        groups = [group for group in (self._in_flight, self._next) if group is not None]
+        members = [*(member for group in groups for member in group.members), *self.waiting]
+        # before the answers: each is given once, whatever a callback does
+        self._in_flight = self._ahead = self._next = self._next_ahead = None
         self.waiting.clear()
         for member in members:
             member.answer(error)

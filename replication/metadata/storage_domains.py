@@ -38,3 +38,12 @@ def replica_root(image: ClusterImage, state: PartitionRecord, broker_id: int) ->
         return topic_root(domain_of(image, state.domain), state.topic, image.topic_ids.get(state.topic, ""))
     broker = image.brokers.get(broker_id)
     return None if broker is None else broker.registration.root
+
+
+def replica_directory(image: ClusterImage, state: PartitionRecord, broker_id: int) -> tuple[str, str] | None:
+    """The URL of the store with this replica's table, and its directory there; None and raises as `replica_root`."""
+    root = replica_root(image, state, broker_id)
+    if root is None or not state.domain:
+        return None if root is None else (root, str(state.topic_partition))
+    place, _, folder = root.rpartition("/")
+    return place, f"{folder}/{state.topic_partition}"

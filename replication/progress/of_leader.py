@@ -32,18 +32,29 @@ class LeaderProgress:
         self._together = together or OneByOne()
         self._ends = ProgressWriter(store, leader_ends_path(broker_epoch), concerns=concerns_followers)
         self._watermarks = ProgressWriter(store, leader_progress_path(broker_epoch), concerns=concerns_readers)
+        self._with_beat: dict[TopicPartition, ReplicaProgress] = {}
+        """What nobody waits for: written with the next change of the others, or the next beat."""
         self._ends.publish()
         self._watermarks.publish()
 
     def forget(self, topic_partition: TopicPartition) -> None:
         """The broker no longer leads this partition."""
+        self._with_beat.pop(topic_partition, None)
         self._ends.forget(topic_partition)
         self._watermarks.forget(topic_partition)
 
-    def publish(self, entries: Sequence[ReplicaProgress], now_ms: int, *, beat_is_due: bool) -> bool:
+    def publish(
+        self,
+        entries: Sequence[ReplicaProgress],
+        now_ms: int,
+        *,
+        beat_is_due: bool,
+        with_beat: Sequence[ReplicaProgress] = (),
+    ) -> bool:
         """Write the changes, for followers first: producers with acks=all wait for them. True when something was
         written.
 
+        with_beat  changes for which nobody waits, as in a storage domain: the next object that is written has them
         Raises StoreUnavailableError: the next call writes the rest.
         """
         self._ends.update(entries)
@@ -51,7 +62,10 @@ class LeaderProgress:
         calls: list[Callable[[], None]] = []
         if self._ends.is_unpublished:
             calls.append(partial(self._ends.publish, now_ms))
+        self._with_beat.update((entry.topic_partition, entry) for entry in with_beat)
         if self._watermarks.is_unpublished or beat_is_due:
+            self._watermarks.update(self._with_beat.values())
+            self._with_beat.clear()
             calls.append(partial(self._watermarks.publish, now_ms))
         self._together.run(calls)
         return bool(calls)

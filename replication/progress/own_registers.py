@@ -6,13 +6,18 @@ epoch: what it wrote last is what storage has, and a reader in its process need 
 
 from __future__ import annotations
 
+from stratalog.replication.progress.led_here import LedHere
 from stratalog.replication.progress.progress_object import ReadableRegisters, Registers
 
 
 class OwnRegisters:
-    """By the roots of this process's brokers. Any thread may use it."""
+    """By the roots of this process's brokers. Any thread may use it.
+
+    led_here  what they lead in storage domains, of which they publish nothing at once
+    """
 
     def __init__(self) -> None:
+        self.led_here = LedHere()
         self._kept: dict[str, dict[str, bytes]] = {}
 
     def begin(self, root: str, store: Registers) -> Registers:

@@ -162,6 +162,7 @@ class BrokerHost:
             self._peers,
             self.shared_metadata,
             self.own_registers,
+            self.joined.domain_urls,
         )
 
     def _view(self) -> ClusterView:

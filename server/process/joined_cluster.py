@@ -34,10 +34,14 @@ _LOG = line_logger("stratalog.cluster")
 
 @dataclass(frozen=True, slots=True)
 class JoinedCluster:
-    """Holds the lock of the metadata root, shared with the brokers of other processes, until `close`."""
+    """Holds the lock of the metadata root, shared with the brokers of other processes, until `close`.
+
+    domain_urls  of its storage domains
+    """
 
     cluster_id: str
     lock: IO[str]
+    domain_urls: tuple[str, ...]
 
     def close(self) -> None:
         self.lock.close()
@@ -75,7 +79,7 @@ def join_cluster(
     except BaseException:
         lock.close()
         raise
-    return JoinedCluster(cluster_id, lock)
+    return JoinedCluster(cluster_id, lock, tuple(each.url for each in metadata.image.storage_domains.values()))
 
 
 def _warn(replaced: Sequence[Replaced], others: Sequence[int]) -> None:

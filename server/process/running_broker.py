@@ -6,8 +6,8 @@ I/O: the broker's root and its lock, threads and, through a fetch runner, Spark.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Executor
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import IO
 
@@ -25,7 +25,7 @@ from stratalog.replication.metadata.backup.copies import BackupCopies
 from stratalog.replication.metadata.log import SharedMetadata
 from stratalog.replication.progress.own_registers import OwnRegisters
 from stratalog.replication.progress.progress import fetch_progress_path, progress_prefix
-from stratalog.replication.stores import DeltaStores, FileWriters, OneByOne, Ports, request_ms_max
+from stratalog.replication.stores import DeltaStores, FarAppends, FileWriters, OneByOne, Ports, request_ms_max
 from stratalog.replication.threads.daemon_threads import DaemonThreads, is_done_within
 from stratalog.replication.threads.side_by_side import SideBySide
 from stratalog.replication.threads.turn_interval import TurnInterval
@@ -34,7 +34,9 @@ from stratalog.storage import errors
 from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.log_lines import line_logger
+from stratalog.storage.objects.distance import FAR, farthest
 from stratalog.storage.objects.opened import open_store
+from stratalog.storage.objects.together import Hedging
 
 _LOG = line_logger("stratalog.cluster")
 
@@ -60,6 +62,7 @@ class SharedParts:
     peers           the brokers that coordinators can call, by id
     metadata        what they share of the metadata log, each part of which reads it for itself
     own_registers   keeps what they publish for readers in this process
+    domain_urls     of the storage domains that there were when the process joined
     turn_intervals  of the brokers' loops that run
     turn_lock       held during a turn while many partitions move a little each: such appends are short pieces of Python
                     between short system calls, and threads that compete for the interpreter at each of them need more
@@ -73,6 +76,7 @@ class SharedParts:
     peers: Mapping[int, Appends]
     metadata: SharedMetadata
     own_registers: OwnRegisters
+    domain_urls: Sequence[str] = ()
     turn_intervals: list[TurnInterval] = field(default_factory=list)
     turn_lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -96,10 +100,15 @@ class RunningBroker:
         self._lock = lock
         try:
             request_ms, upkeep = request_ms_max(shared.config.broker_session_timeout_ms), shared.upkeep
-            stores, clock, threads = DeltaStores(RandomIds(), request_ms=request_ms), SystemClock(), DaemonThreads()
-            distance = stores.objects(identity.root).distance
+            hedging = Hedging(share_max=shared.config.stratalog_hedged_requests_percent / 100)
+            stores = DeltaStores(RandomIds(), request_ms=request_ms, hedging=hedging)
+            clock, threads = SystemClock(), DaemonThreads()
+            own = stores.objects(identity.root).distance
+            distance = farthest([own, *(stores.objects(url).distance for url in shared.domain_urls)])
             together = SideBySide(f"broker-{identity.broker_id}-io") if distance.is_far else OneByOne()
             self._files = UpkeepThread(clock, name=f"broker-{identity.broker_id}-files")
+            of_appends = f"broker-{identity.broker_id}-appends"
+            self._appends = ThreadPoolExecutor(FAR.calls_max, thread_name_prefix=of_appends)
             ports = Ports(
                 stores,
                 clock,
@@ -107,7 +116,8 @@ class RunningBroker:
                 upkeep.at(identity.root),
                 threads=threads,
                 together=together,
-                file_writers=FileWriters(self._files),
+                file_writers=None if own.is_far else FileWriters(self._files),
+                appends=FarAppends(self._appends, lambda table: table.kept_ms > 0),
                 metadata=shared.metadata,
             )
             self.broker = Broker(

@@ -4,6 +4,8 @@ cluster_view     topics, and parts for what else is asked
 image_topology   topics, partitions, leaders of an image, wherever it comes from
 topology         topics, partitions, leaders, configs: the newest metadata image
 watermarks       the readable bounds of partitions, as published
+marks            the readable bounds of one partition
+domain_tables    those of partitions in storage domains, by their tables
 records          committed records
 offsets          first and last offsets, and those of timestamps
 progress_changes  what moved since a reader last asked, and waiting for more

@@ -1,6 +1,7 @@
 """The cluster as readers see it, from storage alone: topics, leaders, high watermarks, committed records.
 
-I/O: folds the metadata log, polls the leaders' progress objects, reads partition tables. No broker is called.
+I/O: folds the metadata log, polls the leaders' progress objects and tables in storage domains, reads partition tables.
+No broker is called.
 A stale view is safe: records that a leader once published as committed stay committed, so an old image only
 delays. High watermarks never go back within one view, but for an unclean election or a topic that is created again.
 
@@ -13,7 +14,10 @@ from __future__ import annotations
 
 from stratalog.replication.stores import Stores
 from stratalog.server.bootstrap import Cluster
+from stratalog.server.view.domain_tables import DomainTables
+from stratalog.server.view.leader_progress import led_here_of
 from stratalog.server.view.offsets import ViewOffsets
+from stratalog.server.view.partition_logs import PartitionLogs
 from stratalog.server.view.progress_changes import ProgressChanges
 from stratalog.server.view.records import CommittedRecords, Isolation, ReadUncommitted
 from stratalog.server.view.topology import ClusterTopology
@@ -45,9 +49,11 @@ class ClusterView(ClusterTopology):
         publish; or the URL or path of its metadata root. `timeout_ms`: how long to wait for a partition's leader to
         start before LeaderNotAvailableError."""
         super().__init__(cluster, stores, clock, ids)
-        self.changes = ProgressChanges(self)
-        self.watermarks = PublishedWatermarks(self, timeout_ms)
-        self.records = CommittedRecords(self, self.watermarks, self.changes, self._isolation())
+        logs = PartitionLogs(self.stores, self.clock)
+        tables = DomainTables(self, logs, led_here_of(cluster), self.progress.add_moves)
+        self.changes = ProgressChanges(self, tables)
+        self.watermarks = PublishedWatermarks(self, tables, timeout_ms)
+        self.records = CommittedRecords(self, logs, self.watermarks, self.changes, self._isolation())
         self.offsets = self._offsets()
 
     def _isolation(self) -> Isolation:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
 from stratalog.replication.metadata.image import BrokerState
+from stratalog.replication.progress.led_here import LedHere
 from stratalog.replication.progress.own_registers import OwnRegisters
 from stratalog.replication.progress.progress import ReplicaProgress, leader_progress_path
 from stratalog.replication.progress.progress_object import ProgressReader, ReadableRegisters
@@ -25,6 +26,12 @@ from stratalog.storage.records import TopicPartition
 def own_registers_of(cluster: Cluster) -> OwnRegisters | None:
     """What the brokers of a process published, if they run in this one: an attribute `own_registers` of the cluster."""
     return getattr(cluster, "own_registers", None)
+
+
+def led_here_of(cluster: Cluster) -> LedHere:
+    """What brokers of this process lead in storage domains; nothing where none run here."""
+    own = own_registers_of(cluster)
+    return LedHere() if own is None else own.led_here
 
 
 class LeaderEntries:
@@ -88,7 +95,7 @@ class PublishedProgress:
             root, path = broker.registration.root, leader_progress_path(broker.broker_epoch)
             store = self._stores.objects(root)
             registers = self._own_registers.readable(root, store)
-            made = LeaderEntries(broker.broker_epoch, (store, path), registers, self._add_moves)
+            made = LeaderEntries(broker.broker_epoch, (store, path), registers, self.add_moves)
             if known is None:
                 return self._leaders.setdefault(broker_id, made)
             known = self._leaders[broker_id] = made
@@ -123,6 +130,7 @@ class PublishedProgress:
         with self._moves_lock:
             self._moves.add_all()
 
-    def _add_moves(self, moved: list[TopicPartition]) -> None:
+    def add_moves(self, moved: list[TopicPartition]) -> None:
+        """These partitions have moved."""
         with self._moves_lock:
             self._moves.add(moved)

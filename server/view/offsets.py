@@ -16,8 +16,9 @@ from stratalog.server.offset_spec import (
     OffsetAndTimestamp,
     OffsetSpec,
 )
+from stratalog.server.view.marks import Watermarks
 from stratalog.server.view.records import CommittedRecords
-from stratalog.server.view.watermarks import PublishedWatermarks, Watermarks
+from stratalog.server.view.watermarks import PublishedWatermarks
 from stratalog.storage.log.reader import LogReader
 from stratalog.storage.records import TopicPartition
 

@@ -1,6 +1,6 @@
 """What changed in a cluster since a reader last asked, and waiting for the next change.
 
-I/O: polls the leaders' progress objects, watches them and the metadata log.
+I/O: polls the leaders' progress objects and tables in storage domains, watches them and the metadata log.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from stratalog.replication.metadata.log import METADATA_PARTITION
 from stratalog.server.view.change_wait import ChangeWait, Place
+from stratalog.server.view.domain_tables import DomainTables
 from stratalog.server.view.topology import ClusterTopology
 from stratalog.storage.cadence import IdlePause, Poll
 from stratalog.storage.objects.distance import Distance, farthest
@@ -25,16 +26,21 @@ PROGRESS = Poll(
 class ProgressChanges:
     """Of the leaders that a view has asked for so far. Thread-safe."""
 
-    def __init__(self, topology: ClusterTopology) -> None:
+    def __init__(self, topology: ClusterTopology, tables: DomainTables) -> None:
+        """`tables`: of the partitions in storage domains."""
         self._topology = topology
+        self._tables = tables
         self._wait = ChangeWait(topology.clock)
+        tables.wakes(self._wait)
         self._idle = IdlePause(PROGRESS, topology.clock.monotonic_ms())
         self._waited_for = -1
         """The sequence of moves as of the last `wait`. Invariant: a larger one is news."""
 
     def poll(self) -> None:
-        """Read the progress of every leader known so far: one small object a broker."""
+        """Read the progress of every leader known so far, one small object a broker, and the next commit of each table
+        in a storage domain that was asked for lately."""
         self._topology.progress.poll()
+        self._tables.poll()
 
     def moved_since(self, sequence: int) -> tuple[int, list[TopicPartition] | None]:
         """The sequence for the next call, and the partitions whose progress moved after `sequence` (at first -1).
@@ -54,7 +60,8 @@ class ProgressChanges:
         """
         topology, poll_ms = self._topology, max(poll_ms, self._remote_pause_ms())
         metadata: Place = (topology.stores.objects(topology.root), f"{METADATA_PARTITION}/_delta_log/")
-        if "metadata" in self._wait.wait({**topology.progress.places(), "metadata": metadata}, timeout_ms, poll_ms):
+        places = {**topology.progress.places(), **self._tables.places(), "metadata": metadata}
+        if "metadata" in self._wait.wait(places, timeout_ms, poll_ms):
             topology.expect_commit()
 
     def wake(self) -> None:
@@ -74,7 +81,7 @@ class ProgressChanges:
     def _distances(self) -> list[Distance]:
         topology = self._topology
         stores = [topology.stores.objects(topology.root), *(store for store, _ in topology.progress.places().values())]
-        return [store.distance for store in stores]
+        return [*(store.distance for store in stores), *self._tables.distances()]
 
     def _remote_pause_ms(self) -> int:
         """The pause between polls that time without news allows; 0 where polls are no requests to object stores."""

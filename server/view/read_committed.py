@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 
 from stratalog.server.offset_spec import LATEST_TIMESTAMP, ListedOffset, OffsetSpec
 from stratalog.server.view.cluster_view import ClusterView
+from stratalog.server.view.marks import Watermarks
 from stratalog.server.view.offsets import ViewOffsets
 from stratalog.server.view.records import Isolation
-from stratalog.server.view.watermarks import Watermarks
 from stratalog.storage.config_def import ConfigKey, one_of
 from stratalog.storage.log.reader import LogReader
 from stratalog.storage.records import TRANSACTIONAL_ATTRIBUTE, TopicPartition

@@ -15,10 +15,11 @@ from typing import NamedTuple, Protocol, TypeVar
 import pyarrow as pa
 
 from stratalog.replication.metadata.records import NO_LEADER
+from stratalog.server.view.marks import Watermarks
 from stratalog.server.view.partition_logs import PartitionLogs, PartitionReplicas, check_topic
 from stratalog.server.view.progress_changes import ProgressChanges
 from stratalog.server.view.topology import ClusterTopology
-from stratalog.server.view.watermarks import PublishedWatermarks, Watermarks
+from stratalog.server.view.watermarks import PublishedWatermarks
 from stratalog.storage.errors import LeaderNotAvailableError, LogDirNotFoundError, OffsetOutOfRangeError, StoreError
 from stratalog.storage.log.reader import LogReader, PlannedRead
 from stratalog.storage.log.rows import no_rows
@@ -82,13 +83,18 @@ class CommittedRecords:
     """Reads what was published as committed. Thread-safe; calls may block on storage."""
 
     def __init__(
-        self, topology: ClusterTopology, watermarks: PublishedWatermarks, changes: ProgressChanges, isolation: Isolation
+        self,
+        topology: ClusterTopology,
+        logs: PartitionLogs,
+        watermarks: PublishedWatermarks,
+        changes: ProgressChanges,
+        isolation: Isolation,
     ) -> None:
         self._topology = topology
         self._watermarks = watermarks
         self._changes = changes
         self._isolation = isolation
-        self._logs = PartitionLogs(topology.stores, topology.clock)
+        self._logs = logs
 
     def locked(self, topic_partition: TopicPartition) -> AbstractContextManager[object]:
         """The lock of the partition's folds, under which `readable_log` is called."""

@@ -1,6 +1,6 @@
 """The readable bounds of partitions, as their leaders publish them: high watermarks and log starts.
 
-I/O: reads the leaders' progress objects. No broker is called, and no table is read.
+I/O: reads the leaders' progress objects, and the tables in storage domains. No broker is called.
 """
 
 from __future__ import annotations
@@ -8,34 +8,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from stratalog.replication.controller.election.eligible_leaders import effective_min_isr, topic_min_isr
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
-from stratalog.replication.progress.progress import UNKNOWN, ReplicaProgress
+from stratalog.replication.progress.progress import UNKNOWN
+from stratalog.server.view.domain_tables import DomainTables
+from stratalog.server.view.marks import Watermarks
 from stratalog.server.view.topology import ClusterTopology, LogId
 from stratalog.storage import errors
 from stratalog.storage.errors import StoreError
-from stratalog.storage.log.state import NOTHING_REMOVED, RemovedRecords
 from stratalog.storage.records import TopicPartition
 
 WAIT_MS_MIN, WAIT_MS_MAX = 2, 50
-
-
-@dataclass(frozen=True, slots=True)
-class Watermarks:
-    """The readable offsets of a partition, `[log_start_offset, high_watermark)`, as the leader published them for the
-    topic with this id.
-
-    removed  what of the leader's log, up to this version, may be gone that was read before
-    """
-
-    log_start_offset: int
-    high_watermark: int
-    leader_epoch: int
-    version: int
-    topic_id: str
-    removed: RemovedRecords = NOTHING_REMOVED
 
 
 class PublishedWatermarks:
@@ -44,8 +29,10 @@ class PublishedWatermarks:
     timeout_ms  how long to wait for a partition's leader to start, unless a call says otherwise
     """
 
-    def __init__(self, topology: ClusterTopology, timeout_ms: int) -> None:
+    def __init__(self, topology: ClusterTopology, tables: DomainTables, timeout_ms: int) -> None:
+        """`tables`: of the partitions in storage domains."""
         self.timeout_ms = timeout_ms
+        self._tables = tables
         self._topology = topology
         self._marks: dict[LogId, Watermarks] = {}
         """The largest bounds that were published. Invariant: the high watermark of a log id never decreases."""
@@ -95,18 +82,19 @@ class PublishedWatermarks:
         """
         state = self._topology.partition_state(topic_partition)
         log_id = self._topology.log_id(state)
-        entry = self._leader_entry(state, log_id, poll)
+        entry = self._tables.marks(state, poll=poll) if state.domain else self._leader_entry(state, log_id, poll)
         if entry is None:
             return None
         with self._lock:
             known = self._marks.get(log_id)
-            marks = self._marks[log_id] = entry if known is None else _later(known, entry)
+            marks = self._marks[log_id] = entry if known is None else known.later(entry)
         return marks
 
     def published_now(self, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks | None]:
         """The newest published bounds of each; None where there are none. No leader is waited for, and each leader's
         progress is read once."""
         self._topology.progress.poll()
+        self._tables.poll()
         found: dict[TopicPartition, Watermarks | None] = {}
         for topic_partition in topic_partitions:
             found[topic_partition] = None
@@ -127,7 +115,7 @@ class PublishedWatermarks:
         entry = leader.entry(state.topic_partition)
         if entry is None or (entry.topic_id, entry.leader_epoch) != (log_id[1], state.leader_epoch):
             return None
-        return _watermarks(entry) if entry.high_watermark != UNKNOWN else None
+        return Watermarks.of(entry) if entry.high_watermark != UNKNOWN else None
 
     def _last_entry(self, state: PartitionRecord, log_id: LogId) -> Watermarks | None:
         """Without a leader, as after a stop of the whole cluster: the highest high watermark that a replica published
@@ -146,7 +134,7 @@ class PublishedWatermarks:
                 if entry is None or (entry.topic_id, entry.unclean) != log_id[1:]:
                     continue
                 if entry.high_watermark != UNKNOWN:
-                    published.append(_watermarks(entry))
+                    published.append(Watermarks.of(entry))
         return max(published, key=lambda marks: marks.high_watermark, default=None)
 
     def _committed_before(self, topic_partition: TopicPartition) -> Watermarks | None:
@@ -157,6 +145,8 @@ class PublishedWatermarks:
         """
         state = self._topology.partition_state(topic_partition)
         log_id = self._topology.log_id(state)
+        if state.domain:
+            return None  # its table says what is committed, or that it is not there yet
         leader = self._topology.leader_progress(state.leader)
         entry = None if leader is None else leader.entry(topic_partition)
         min_isr = effective_min_isr(state.replicas, topic_min_isr(self._topology.image, state.topic))
@@ -167,7 +157,7 @@ class PublishedWatermarks:
         before = self._last_entry(state, log_id)
         earlier = UNKNOWN if before is None else before.high_watermark
         committed = max(entry.log_start_offset, entry.known_committed, earlier)
-        return replace(_watermarks(entry), high_watermark=committed)
+        return replace(Watermarks.of(entry), high_watermark=committed)
 
     def for_reading(self, topic_partition: TopicPartition) -> Watermarks | None:
         """The published bounds; with the leader's root out of reach or its epoch not started, the last known ones."""
@@ -194,17 +184,3 @@ class PublishedWatermarks:
         log_id = self._topology.log_id(self._topology.partition_state(topic_partition))
         with self._lock:
             self._marks[log_id] = replace(self._marks.get(log_id, marks), log_start_offset=log_start_offset)
-
-
-def _watermarks(entry: ReplicaProgress) -> Watermarks:
-    removed = RemovedRecords(entry.removed_version, entry.removed_end)
-    bounds = entry.log_start_offset, entry.high_watermark, entry.leader_epoch, entry.version
-    return Watermarks(*bounds, entry.topic_id, removed)
-
-
-def _later(known: Watermarks, published: Watermarks) -> Watermarks:
-    return replace(
-        published,
-        log_start_offset=max(known.log_start_offset, published.log_start_offset),
-        high_watermark=max(known.high_watermark, published.high_watermark),
-    )

@@ -14,6 +14,13 @@ An orphan above the newest checkpoint is not deleted: its version will be made a
 it up may arrive after that. A commit without content that follows the one before it takes the orphan's place instead,
 on condition that the orphan still stands. Below the checkpoint no version is made again, and orphans there are deleted.
 
+**What needs no read.** Where nothing deletes a commit before it is `kept_ms` old, by clean-up or with its table, a
+handle that has itself created N-1 less than half as long ago knows when the answer for N arrives that N was created
+behind it: N-1 and whatever had been at N would still be there. It knows that time by its own clocks, from before the
+request for N-1 on. Where the monotonic and the wall clock do not agree that it was so short, the process or the
+machine has slept, or a clock was set, and N-1 is read. A table that was deleted with its topic may be replaced at any
+time: N is answered then, is of nobody's log, and its records were of the deleted topic.
+
 The writer of an orphaned commit may die before it withdraws it. So a fold takes N only behind the very N-1 that it
 folded: N-1 that is gone without a checkpoint above it was removed with its table, and N is of nobody's log.
 
@@ -31,6 +38,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from stratalog.storage.clock import Clock
 from stratalog.storage.delta.table import Commit, Committed, Conflict
 from stratalog.storage.errors import CorruptMessageError, KafkaStorageError, StoreUnavailableError, TableReplacedError
 
@@ -60,6 +68,38 @@ class StoredCommit:
     def is_of_another(self, table_id: str | None) -> bool:
         """Whether this commit is known to be of another table than `table_id`."""
         return None not in (table_id, self.table_id) and self.table_id != table_id
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One time by both clocks of a machine: the monotonic one may stand still while the machine sleeps.
+
+    >>> Moment(1_000, 50_000).is_within(60, Moment(1_059, 50_059))
+    True
+    >>> [Moment(1_000, 50_000).is_within(60, Moment(1_001, wall_ms)) for wall_ms in (50_001, 90_000, 0)]
+    [True, False, False]
+    """
+
+    monotonic_ms: int
+    wall_ms: int
+
+    @staticmethod
+    def now(clock: Clock) -> Moment:
+        """The present one."""
+        return Moment(clock.monotonic_ms(), clock.wall_ms())
+
+    def is_within(self, limit_ms: int, later: Moment) -> bool:
+        """Whether less than `limit_ms` has passed until `later`, by both clocks."""
+        return max(later.monotonic_ms - self.monotonic_ms, abs(later.wall_ms - self.wall_ms)) < limit_ms
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A commit of this handle that is part of the log and was not there when its request was `sent`."""
+
+    version: int
+    commit_id: str
+    sent: Moment
 
 
 class CommitLog(Protocol):
@@ -111,8 +151,12 @@ def is_left_over(log: CommitLog, version: int, stored: StoredCommit, table_id: s
 class CommitRace:
     """The commit algorithm for one handle on a table. Remembers the newest commit that the handle saw."""
 
-    def __init__(self, log: CommitLog) -> None:
+    def __init__(self, log: CommitLog, kept_ms: int = 0) -> None:
+        """`kept_ms`: the age below which nothing deletes a commit; 0: any may be deleted."""
         self._log = log
+        self._kept_ms = kept_ms
+        self._made: _Made | None = None
+        """The newest commit that this handle has made, unless its answer was lost."""
         self._seen_version = -1
         self._seen_id: str | None = None
         self._table_id: str | None = None
@@ -125,6 +169,7 @@ class CommitRace:
 
     def loaded(self, version: int, commit_id: str | None, table_id: str | None) -> None:
         """Remember the newest commit of a fold from scratch: those seen before may be of a table that is gone."""
+        self._made = None
         self._seen_version, self._seen_id, self._table_id = version, commit_id, table_id
 
     def id_of(self, version: int) -> str | None:
@@ -137,6 +182,7 @@ class CommitRace:
 
     def forget(self) -> None:
         """Start again, after the table was dropped or its tail was cut."""
+        self._made = None
         self._seen_version, self._seen_id, self._table_id = -1, None, None
 
     def create(self, commit: Commit, properties: Mapping[str, str]) -> bool:
@@ -145,8 +191,9 @@ class CommitRace:
             return False
         return isinstance(self._race(0, StoredCommit(commit, None, properties)), Committed)
 
-    def commit(self, version: int, commit: Commit) -> Committed | Conflict:
-        """Create `version`; Committed only when it is part of the log that was folded."""
+    def commit(self, version: int, commit: Commit, clock: Clock | None = None) -> Committed | Conflict:
+        """Create `version`; Committed only when it is part of the log that was folded. `clock` may spare a read; None:
+        none is spared."""
         if version < 1:
             raise KafkaStorageError(f"{self._log.name}: version {version} is not committed but made by create()")
         previous_id, table_id = self._seen_id, self._table_id
@@ -155,7 +202,7 @@ class CommitRace:
             if previous is None and self._log.newest_checkpoint() != version - 1:
                 return Conflict(version)
             previous_id, table_id = (previous.commit.commit_id, previous.table_id) if previous else (None, None)
-        return self._race(version, StoredCommit(commit, previous_id, named_table=table_id))
+        return self._race(version, StoredCommit(commit, previous_id, named_table=table_id), clock)
 
     def read(self, version: int) -> Commit | None:
         """The commit at a version, None when absent, cleaned up (one alone below a checkpoint is orphaned) or of a
@@ -221,31 +268,46 @@ class CommitRace:
             "table was replaced, open it again"
         )
 
-    def _race(self, version: int, stored: StoredCommit) -> Committed | Conflict:
-        found = self._created(version, stored)
+    def _race(self, version: int, stored: StoredCommit, clock: Clock | None = None) -> Committed | Conflict:
+        sent = Moment.now(clock) if clock is not None and self._kept_ms else None
+        found, is_first = self._created(version, stored)
         if found.commit.commit_id != stored.commit.commit_id:
             if is_left_over(self._log, version, found, stored.table_id):
                 self._withdraw(version, found, stored.previous_id)
             return Conflict(version)
-        outcome = Committed(version) if self._stands_before(version, stored) else self._judge(version, stored)
+        is_known = is_first and clock is not None and self._has_just_made(version - 1, stored.previous_id, clock)
+        is_part = is_known or self._stands_before(version, stored)
+        outcome = Committed(version) if is_part else self._judge(version, stored)
         if isinstance(outcome, Committed):
             self.saw(version, stored)
+            self._made = _Made(version, stored.commit.commit_id, sent) if is_first and sent is not None else None
         return outcome
 
-    def _created(self, version: int, stored: StoredCommit) -> StoredCommit:
-        """Try to create the version; the commit that then stands there, ours or another writer's."""
+    def _has_just_made(self, version: int, commit_id: str | None, clock: Clock) -> bool:
+        """Whether this handle has made this commit so short a time ago that nothing can have deleted it, nor any
+        commit after it."""
+        made = self._made
+        return (
+            made is not None
+            and (made.version, made.commit_id) == (version, commit_id)
+            and made.sent.is_within(self._kept_ms // 2, Moment.now(clock))
+        )
+
+    def _created(self, version: int, stored: StoredCommit) -> tuple[StoredCommit, bool]:
+        """Try to create the version; the commit that then stands there, ours or another writer's, and whether the
+        answer said that this request has created it."""
         try:
             if self._log.create_version(version, stored):
-                return stored
+                return stored, True
         except StoreUnavailableError:
             found = self._log.read_version(version)
             if found is None:
                 raise
-            return found
+            return found, False
         found = self._log.read_version(version)
         if found is None:
             raise self._unknown(version, stored)
-        return found
+        return found, False
 
     def _stands_before(self, version: int, stored: StoredCommit) -> bool:
         if version == 0:

@@ -194,6 +194,21 @@ class DeltaCommitLog:
         young = max(first, crowded_below)
         return first, bisect_left(versions, True, lo=young, key=lambda version: self._is_kept(version, keep_from_ms))
 
+    def settled_end(self, first: int, end: int, checkpoint: int, kept_ms: int) -> int:
+        """Of the versions `[first, end)` the end of those that the store dates at least `kept_ms` before a checkpoint
+        above them: both dates are of one clock, whoever wrote the objects."""
+        written_ms = self._store.written_ms(f"{self._log}/{checkpoint_file(checkpoint)}")
+        if written_ms is None:
+            return first
+
+        def is_young(version: int) -> bool:
+            created_ms = self._store.written_ms(self.path_of(version))
+            return created_ms is not None and created_ms > written_ms - kept_ms
+
+        if first >= end or not is_young(end - 1):
+            return end
+        return bisect_left(range(end), True, lo=first, key=is_young)
+
     def _is_kept(self, version: int, keep_from_ms: int) -> bool:
         """Whether a version is too young to be deleted; one that is gone or unreadable is not."""
         try:

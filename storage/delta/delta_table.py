@@ -14,7 +14,8 @@ from functools import partial
 
 import pyarrow as pa
 
-from stratalog.storage.clock import Ids
+from stratalog.storage import cadence
+from stratalog.storage.clock import Clock, Ids
 from stratalog.storage.delta.checkpoint import commit_version, covered_count
 from stratalog.storage.delta.commit_race import CommitRace, StoredCommit
 from stratalog.storage.delta.commits import DeltaCommitLog
@@ -59,6 +60,8 @@ KERNEL_COPY_BYTES = 64 << 10
 """Size of the smallest file that the kernel copies."""
 SMALL_PIECES_BYTES = 64 << 10
 """Bytes of one write of a file that is written piece by piece: smaller pieces are joined."""
+NOW_PATH = "_now.json"
+"""An object of a table that is to be deleted, written to learn the time of the store."""
 TAIL_BYTES = 64 << 10
 """Bytes of a copied file's end that are checked: footers are a few KiB, unless keys and values are long."""
 
@@ -69,13 +72,22 @@ class DeltaLogTable(LogTable):
     `cache` keeps the rows of files that are written here; copies do not fill it.
     """
 
-    def __init__(self, store: ObjectStore, directory: str, ids: Ids, cache: FileCache | None = None) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        directory: str,
+        ids: Ids,
+        cache: FileCache | None = None,
+        kept_ms: int = cadence.COMMITS_KEPT.ms,
+    ) -> None:
+        """`kept_ms`: the age up to which commits stay where each read is a request; the same for all handles."""
         self._store = store
+        self.kept_ms = kept_ms if store.distance.is_far and store.durable_on_answer else 0
         self._directory = directory
         self._ids = ids
         self._cache = cache
         self._log = DeltaCommitLog(store, directory)
-        self._race = CommitRace(self._log)
+        self._race = CommitRace(self._log, self.kept_ms)
         self._footers = Footers()
         self._unsynced: dict[str, None] = {}
         self._syncing: tuple[tuple[str, ...], threading.Event] = ((), threading.Event())
@@ -116,14 +128,20 @@ class DeltaLogTable(LogTable):
         return self._race.still_stands()
 
     def commit(
-        self, version: int, commit: Commit, *, sync: bool = False, since: int | None = None
+        self,
+        version: int,
+        commit: Commit,
+        *,
+        sync: bool = False,
+        since: int | None = None,
+        clock: Clock | None = None,
     ) -> Committed | Conflict:
         for entry in commit.adds:  # also those that another handle or process wrote
             self._owe_sync(f"{self._directory}/{entry.path}")
         if sync:
             self._owe_commits(since, version)
             self._sync_all()
-        outcome = self._race.commit(version, commit)
+        outcome = self._race.commit(version, commit, clock)
         if isinstance(outcome, Committed):
             self._owe_sync(self._log.path_of(version))
             for path in commit.removes:
@@ -313,7 +331,7 @@ class DeltaLogTable(LogTable):
         self._forget_synced()
         owed, is_done = tuple(self._unsynced), threading.Event()
         self._syncing = (owed, is_done)
-        other = DeltaLogTable(self._store, self._directory, self._ids, self._cache)
+        other = self.reopened()
         commit_id = self._race.id_of(snapshot.version)
 
         def write_checkpoint() -> int:
@@ -398,16 +416,28 @@ class DeltaLogTable(LogTable):
                 self._unsynced.pop(path, None)
 
     def reopened(self) -> DeltaLogTable:
-        return DeltaLogTable(self._store, self._directory, self._ids, self._cache)
+        return DeltaLogTable(self._store, self._directory, self._ids, self._cache, self.kept_ms)
 
     def clean_log(self, keep_from_version: int, keep_from_ms: int, crowded_below: int = 0) -> Iterator[int]:
         """As the port says; checkpoints below the limits go too."""
         with self._log.deletions() as delete:
-            highest = min(keep_from_version, pointed(self._log))
+            checkpoint = pointed(self._log)
+            highest = min(keep_from_version, checkpoint)
             first, limit = self._log.expired_versions(highest, keep_from_ms, min(highest, crowded_below))
+            if self.kept_ms:
+                limit = self._log.settled_end(first, limit, checkpoint, self.kept_ms)
             for version in range(first, limit):
                 delete(version)
                 yield version
+
+    def has_rested(self) -> bool:
+        if not self.kept_ms:
+            return True
+        newest_ms = max((meta.last_modified_ms for meta in self._log.list_log()), default=0)
+        path = f"{self._directory}/{NOW_PATH}"
+        self._store.put(path, b"{}")
+        now_ms = self._store.written_ms(path)
+        return now_ms is not None and now_ms - newest_ms >= self.kept_ms
 
     def drop(self, is_still: Callable[[], bool] = always) -> bool:
         if not self._store.delete_tree(self._directory, self._ids.new_id(), is_still):

@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
+from stratalog.storage.clock import Clock
 from stratalog.storage.errors import ObjectNotFoundError
 from stratalog.storage.files.codecs import ZSTD
 from stratalog.storage.files.damage import Damage
@@ -139,7 +140,11 @@ class LogTable(Protocol):
     """One replica's table. Not thread-safe: each part that works on it opens its own.
 
     Every call may raise StoreUnavailableError (retriable; a write may have been applied).
+
+    kept_ms  the age up to which its commits stay, however crowded the log is, the same in all handles; 0: any may go
     """
+
+    kept_ms: int
 
     @property
     def name(self) -> str:
@@ -165,13 +170,20 @@ class LogTable(Protocol):
         a table that was made again since."""
 
     def commit(
-        self, version: int, commit: Commit, *, sync: bool = False, since: int | None = None
+        self,
+        version: int,
+        commit: Commit,
+        *,
+        sync: bool = False,
+        since: int | None = None,
+        clock: Clock | None = None,
     ) -> Committed | Conflict:
         """Create `version` if absent. A win counts only if version - 1 still exists: else the commit is orphaned.
 
         On a lost race reads the version back: the own `commit_id` there means Committed. `sync` makes the
         commit, its directory and everything written before through this table durable first; with `since`,
-        also the commits from that version on, whoever made them.
+        also the commits from that version on, whoever made them. With `clock`, what this handle did a moment ago on a
+        far store may stand for the read of version - 1 (`commit_race`).
         """
 
     def flusher(self, version: int, since: int | None) -> Callable[[], None]:
@@ -274,7 +286,8 @@ class LogTable(Protocol):
 
     def clean_log(self, keep_from_version: int, keep_from_ms: int, crowded_below: int = 0) -> Iterator[int]:
         """Delete commits below both limits and below the newest checkpoint, ascending: one for each step, whose
-        version it yields. Those below version `crowded_below` are deleted however young they are."""
+        version it yields. Those below version `crowded_below` are deleted although they are young, but on a far store
+        none of the last `cadence.COMMITS_KEPT`."""
 
     def recover_tail(self) -> int:
         """After an unclean stop: drop commits from the first that is unreadable, does not follow the one before it, or
@@ -282,6 +295,10 @@ class LogTable(Protocol):
 
         Returns the version kept, -1 when nothing is left. Only while no other handle works on the table.
         """
+
+    def has_rested(self) -> bool:
+        """Whether the table may be deleted although its topic lives on: its newest commit is `kept_ms` old, and nobody
+        relies any more on its standing."""
 
     def drop(self, is_still: Callable[[], bool] = always) -> bool:
         """Delete the table, log first, so that no late writer can commit to it again; True when none is left.

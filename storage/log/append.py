@@ -260,18 +260,20 @@ def _check_handed(handed: HandedFiles) -> None:
             )
 
 
-def segment_of_append(state: LogState, batches: Sequence[NewRecordBatch], config: LogConfig) -> int:
-    """The base offset of the segment to which a group at the log end is appended."""
+def segment_of_append(
+    active: LogSegment | None, batches: Sequence[NewRecordBatch], base_offset: int, config: LogConfig, log_name: str
+) -> LogSegment:
+    """The segment to which a group at the log end, `base_offset`, is appended: `active`, or a new one."""
     newest = [ms for batch in batches if (ms := batch.timestamp_range[1]) is not None]
     return _next_segment(
-        state.active_segment,
+        active,
         sum([batch.size_bytes for batch in batches]),
         sum([batch.record_count for batch in batches]),
         max(newest, default=None),
-        state.log_end_offset,
+        base_offset,
         config,
-        state.name,
-    ).base_offset
+        log_name,
+    )
 
 
 def assign_offsets(

@@ -59,10 +59,12 @@ from stratalog.storage.log.flush import FlushState
 from stratalog.storage.log.leader_epochs import LeaderEpochCache
 from stratalog.storage.log.reader import LogReader
 from stratalog.storage.log.rows import rows_before_cut, rows_between
+from stratalog.storage.log.segments import LogSegment
 from stratalog.storage.log.state import PRODUCERS_FROM_PROPERTY, TOPIC_ID_PROPERTY, LogState, position_txns
 from stratalog.storage.producers import ProducerChanges, ProducerStates
 from stratalog.storage.records import NewRecordBatch, data_rows
 from stratalog.storage.topic_config import LogConfig
+from stratalog.storage.transactions import OffsetAndEpoch
 
 WHOLE_PRODUCERS_COMMITS, WHOLE_PRODUCERS_COMMITS_MAX = 20, 200
 """Commits between two that name the whole producer state, which clean-up and a first fold need: so many for each
@@ -98,6 +100,19 @@ class _OpenAppend:
     appended: Appended
 
 
+SentAppend = Appended | Conflict | _OpenAppend
+"""What `PartitionLog.send` has done: nothing was to be written, or the race was lost, or its commit is to be folded."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogAhead:
+    """What the log will be once the commit that is under way is made: what the append behind it is decided on."""
+
+    producers: ProducerStates
+    end: OffsetAndEpoch
+    active_segment: LogSegment | None
+
+
 class PartitionLog(LogReader):
     """One replica's log, to read and write. The constructor does no I/O; the first use folds the table.
 
@@ -118,12 +133,16 @@ class PartitionLog(LogReader):
         super().__init__(table, clock)
         self.config = config
         self._ids = ids
+        self.knows_by_time = False
+        """Whether what this instance committed a moment ago may stand for a read: of a leader's log."""
         self._producer_id_expiration_ms = producer_id_expiration_ms
         self._expired_ms = 0
         self._decided_on = -1
         self.flushing = FlushState(clock)
         self.on_commit: Callable[[Commit], None] | None = None
         self._open_append: _OpenAppend | None = None
+        self.ahead: LogAhead | None = None
+        """Set by `send` when its commit begins; whoever calls `send` takes it away before."""
         self._uncommitted: FileAhead | None = None
         self.left_names: list[str] = []
         """Paths of files that got their partition values, and a path that names them, since. Upkeep deletes them."""
@@ -235,6 +254,17 @@ class PartitionLog(LogReader):
         StoreUnavailableError the outcome is open: a retry with the same batches decides it, without a second copy.
         Raises FencedLeaderEpochError / UnknownLeaderEpochError unless the table is at `leader_epoch`.
         """
+        return self.settle(self.send(batches, leader_epoch, now_ms))
+
+    def send(
+        self,
+        batches: Sequence[NewRecordBatch],
+        leader_epoch: int,
+        now_ms: int,
+        commit_begins: Callable[[], None] | None = None,
+    ) -> SentAppend:
+        """All of an `append` but its fold, for `settle`: in any thread, while nobody else changes this log; others may
+        read it. `commit_begins` is called once `ahead` is known, and the commit is next. Raises as `append`."""
         decided = self._outcome_of_open(batches)
         if decided is not None:
             return decided
@@ -243,29 +273,48 @@ class PartitionLog(LogReader):
         accepted = tuple([batches[i] for i in admission.accepted])
         if not accepted:
             return self._known(admission, sum(batch.record_count for batch in batches))
-        segment = segment_of_append(state, accepted, self.config)
-        entry = self._file_of(accepted, PartitionValues(segment, leader_epoch, state.log_end_offset))
+        segment = segment_of_append(state.active_segment, accepted, state.log_end_offset, self.config, state.name)
+        entry = self._file_of(accepted, PartitionValues(segment.base_offset, leader_epoch, state.log_end_offset))
+        if commit_begins is not None:
+            end = OffsetAndEpoch(admission.log_end_offset, leader_epoch)
+            self.ahead = LogAhead(admission.producers, end, segment.with_file(entry))
+            commit_begins()
         outcome = self._commit_append(batches, (entry,), admission, now_ms)
         if isinstance(outcome, Conflict):
             self._uncommitted = FileAhead(accepted, entry)
         return outcome
 
+    def settle(self, sent: SentAppend) -> Appended | Conflict:
+        """Fold what `send` has committed; the outcome of the append."""
+        match sent:
+            case _OpenAppend(prepared=prepared):
+                self._fold(prepared)
+                return self._settled(sent)
+            case Conflict():
+                self._is_in_doubt = True
+        return sent
+
     def file_ahead(
-        self, batches: Sequence[NewRecordBatch], leader_epoch: int, now_ms: int
+        self, batches: Sequence[NewRecordBatch], leader_epoch: int, now_ms: int, behind: LogAhead | None = None
     ) -> Callable[[], FileAhead] | None:
         """What writes the data file of an `append` of these batches, in any thread: then `use_ahead`, and `append`
         only commits, unless another append came in between. None where that append writes no new file. Raises as
         `append`.
+
+        behind  the append follows the one that is under way, which will leave the log like this
         """
-        if self._open_append is not None or self._uncommitted is not None:
-            return None
-        state = self._writable(leader_epoch)
-        admission = admit(batches, self.producers, self.config, state.end, now_ms)
+        if behind is None:
+            if self._open_append is not None or self._uncommitted is not None:
+                return None
+            state = self._writable(leader_epoch)
+            behind = LogAhead(self.producers, state.end, state.active_segment)
+        admission = admit(batches, behind.producers, self.config, behind.end, now_ms)
         accepted = tuple([batches[i] for i in admission.accepted])
         if not accepted:
             return None
-        segment = segment_of_append(state, accepted, self.config)
-        values, table = PartitionValues(segment, leader_epoch, state.log_end_offset), self.table.reopened()
+        base_offset = behind.end.offset
+        segment = segment_of_append(behind.active_segment, accepted, base_offset, self.config, self.state.name)
+        values, table = PartitionValues(segment.base_offset, leader_epoch, base_offset), self.table.reopened()
         return lambda: FileAhead(accepted, self._written(table, accepted, values))
 
     def use_ahead(self, ahead: FileAhead) -> None:
@@ -278,6 +327,10 @@ class PartitionLog(LogReader):
         A sink's batch id at or below its last one is a success without a write. A hand-over of a missing file, or of
         one that is in the log already, has InvalidRecordError as its result. Raises as `append`.
         """
+        return self.settle(self.send_files(handed, leader_epoch, now_ms))
+
+    def send_files(self, handed: Sequence[HandedFiles], leader_epoch: int, now_ms: int) -> SentAppend:
+        """All of `append_files` but its fold; as `send`."""
         decided = self._outcome_of_open(handed)
         if decided is not None:
             return decided
@@ -321,7 +374,7 @@ class PartitionLog(LogReader):
         adds: tuple[FileEntry, ...],
         admission: Admission,
         now_ms: int,
-    ) -> Appended | Conflict:
+    ) -> _OpenAppend | Conflict:
         if self.state.version != self._decided_on:
             return Conflict(self._decided_on + 1)
         producers = None
@@ -333,13 +386,13 @@ class PartitionLog(LogReader):
         appended = Appended(prepared.version, tuple(admission.results), adds)
         return self._put_append(_OpenAppend(tuple(content), prepared, appended))
 
-    def _put_append(self, append: _OpenAppend) -> Appended | Conflict:
+    def _put_append(self, append: _OpenAppend) -> _OpenAppend | Conflict:
         try:
-            outcome = self._put(append.prepared)
+            outcome = self._commit(append.prepared)
         except errors.StoreUnavailableError:
             self._open_append = append
             raise
-        return outcome if isinstance(outcome, Conflict) else self._settled(append)
+        return outcome if isinstance(outcome, Conflict) else append
 
     def _known(self, admission: Admission, record_count: int) -> Appended:
         """The answer where all batches are known; their commit is synced first, since its answer may have been lost."""
@@ -369,7 +422,7 @@ class PartitionLog(LogReader):
         self.left_names += handed - {entry.path for entry in append.appended.files}
         return append.appended
 
-    def _outcome_of_open(self, content: Sequence[NewRecordBatch] | Sequence[HandedFiles]) -> Appended | Conflict | None:
+    def _outcome_of_open(self, content: Sequence[NewRecordBatch] | Sequence[HandedFiles]) -> SentAppend | None:
         """The outcome of an open append that is retried with the same content; None for other content.
 
         The very same commit at the same version decides it: it was made already, wins now, or lost.
@@ -568,23 +621,32 @@ class PartitionLog(LogReader):
         return _PreparedCommit(self._decided_on + 1, commit, producers, records, is_synced)
 
     def _put(self, prepared: _PreparedCommit) -> Committed | Conflict:
-        """Commit and fold; Conflict also when reading producer state has folded a commit since the decision."""
+        """Commit and fold."""
+        outcome = self._commit(prepared)
+        if isinstance(outcome, Conflict):
+            self._is_in_doubt = True
+        else:
+            self._fold(prepared)
+        return outcome
+
+    def _commit(self, prepared: _PreparedCommit) -> Committed | Conflict:
+        """Conflict also when reading producer state has folded a commit since the decision."""
         version = prepared.version
         if self.state.version != version - 1:
             return Conflict(version)
-        outcome = self.table.commit(version, prepared.commit, sync=prepared.sync, since=self.flushing.others_from)
-        if isinstance(outcome, Conflict):
-            self._is_in_doubt = True
-            return outcome
+        clock = self.clock if self.knows_by_time else None
+        others_from = self.flushing.others_from
+        return self.table.commit(version, prepared.commit, sync=prepared.sync, since=others_from, clock=clock)
+
+    def _fold(self, prepared: _PreparedCommit) -> None:
         if prepared.producers is not None:
             self._producers_version = -1  # set below: `_replay` need not fold the changes
         self._replay(prepared.commit)
         self.flushing.committed(prepared.record_count, is_synced=prepared.sync)
         if prepared.producers is not None:
-            self._producers, self._producers_version = prepared.producers, outcome.version
+            self._producers, self._producers_version = prepared.producers, prepared.version
         if self.on_commit is not None:
             self.on_commit(prepared.commit)
-        return outcome
 
     def _producers_of_commit(self, producers: ProducerStates | None) -> tuple[ProducerChanges | None, dict[str, int]]:
         """Producer state (None: it stays) in the next version: its changes, and txns that name the whole state.

@@ -32,6 +32,7 @@ class StoreCalls:
     made        calls by kind
     requests    those that were billed, by purpose (`purpose.PURPOSES`) and by `BILLED`
     failed      calls that ended with a fault of the store, of all kinds
+    hedged      puts that were made a second time, beside the first, which counts, too
     """
 
     made: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
@@ -40,6 +41,7 @@ class StoreCalls:
     """Bytes by purpose."""
     written_of: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PURPOSES, 0))
     failed: int = 0
+    hedged: int = 0
 
     def count(self, kind: str, path: str, written_bytes: int = 0, requests: int = 1) -> None:
         """A call that reads nothing was made, in so many requests."""
@@ -82,6 +84,7 @@ class StoreCalls:
         _add(self.read_of, other.read_of)
         _add(self.written_of, other.written_of)
         self.failed += other.failed
+        self.hedged += other.hedged
 
     def since(self, earlier: StoreCalls) -> StoreCalls:
         """What was counted after `earlier`, a sum of the same counts."""
@@ -91,6 +94,7 @@ class StoreCalls:
             {purpose: count - earlier.read_of[purpose] for purpose, count in self.read_of.items()},
             {purpose: count - earlier.written_of[purpose] for purpose, count in self.written_of.items()},
             self.failed - earlier.failed,
+            self.hedged - earlier.hedged,
         )
 
 

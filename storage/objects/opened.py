@@ -8,6 +8,7 @@ from stratalog.storage.objects.local import LocalStore
 from stratalog.storage.objects.memory import SCHEME, memory_store
 from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.objects.store_settings import FROM_ENVIRONMENT, StoreSettings
+from stratalog.storage.objects.together import NO_HEDGING, Hedging
 
 
 def open_store(
@@ -18,6 +19,7 @@ def open_store(
     request_ms: int = cadence.REQUEST.ms,
     retries_ms: int | None = None,
     settings: StoreSettings = FROM_ENVIRONMENT,
+    hedging: Hedging = NO_HEDGING,
 ) -> ObjectStore:
     """The store at a URL (`s3://bucket/prefix`, `file:///x`, `memory://name/x`) or plain path, or at the directory
     `sub` below it.
@@ -26,7 +28,7 @@ def open_store(
     naming the place when it is not there or unknown; with `create` KafkaStorageError when the store does not refuse to
     create an object that exists, StoreUnavailableError. ImportError where obstore is not installed. `request_ms`:
     the deadline of a small request to an object store, and, unless `retries_ms` says so, the time within which a failed
-    one is repeated; `settings` take precedence over the environment's.
+    one is repeated; `settings` take precedence over the environment's; `hedging`: of its uploads.
     """
     place = f"{url_or_path.rstrip('/')}/{sub}" if sub else url_or_path
     if place.startswith(SCHEME):
@@ -37,4 +39,4 @@ def open_store(
         from stratalog.storage.objects.remote import open_remote  # with the first object store: an extra brings obstore
     except ModuleNotFoundError as reason:
         raise explained(place, reason) from reason
-    return open_remote(place, request_ms, retries_ms, settings, create=create)
+    return open_remote(place, request_ms, retries_ms, settings, create=create, hedging=hedging)

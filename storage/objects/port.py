@@ -66,6 +66,11 @@ class ObjectStore(Protocol):
     def size(self, path: str) -> int | None:
         """An object's size in bytes, None when absent."""
 
+    def written_ms(self, path: str) -> int | None:
+        """When an object was written last, by the store's own clock, to the second at least; None when absent."""
+        found = (meta.last_modified_ms for meta in self.list(path) if meta.path == path)
+        return next(found, None)
+
     def exists(self, path: str) -> bool:
         return self.size(path) is not None
 

@@ -17,7 +17,7 @@ from obstore.store import ObjectStore as RemoteStore
 from obstore.store import from_url
 
 from stratalog.storage import cadence
-from stratalog.storage.clock import RandomIds
+from stratalog.storage.clock import RandomIds, measured_ns
 from stratalog.storage.errors import LogDirNotFoundError, ObjectNotFoundError, StoreUnavailableError
 from stratalog.storage.log_lines import line_logger
 from stratalog.storage.metering.calls import LIST, READ, WRITE, calls_of
@@ -25,7 +25,7 @@ from stratalog.storage.objects.distance import FAR
 from stratalog.storage.objects.port import ObjectMeta, ObjectStore, always
 from stratalog.storage.objects.probe import probe_create_if_absent
 from stratalog.storage.objects.store_settings import FROM_ENVIRONMENT, StoreSettings
-from stratalog.storage.objects.together import run_together
+from stratalog.storage.objects.together import NO_HEDGING, Hedges, Hedging, hedged, run_together
 
 if TYPE_CHECKING:
     from obstore import UpdateVersion
@@ -74,9 +74,11 @@ class ObstoreStore(ObjectStore):
         uploads: RemoteStore | None = None,
         downloads: RemoteStore | None = None,
         settings: StoreSettings = FROM_ENVIRONMENT,
+        hedging: Hedging = NO_HEDGING,
     ) -> None:
         """`uploads`, `downloads`: the same store with longer deadlines, for large objects. No error shows a secret of
-        `settings`."""
+        `settings`. `hedging`: of small objects whose names are used once. Its threads live on: a process that has such
+        is not to fork."""
         self.url = url.rstrip("/")
         self._calls = calls_of(self.url)
         self._settings = settings
@@ -84,6 +86,8 @@ class ObstoreStore(ObjectStore):
         self._uploads = uploads or store
         self._downloads = downloads or store
         self._deletes_in_bulk = True
+        self._hedges = Hedges(hedging)
+        self._hedged = ThreadPoolExecutor(SIDE_BY_SIDE_MAX, thread_name_prefix="hedged")
         self._slots = threading.BoundedSemaphore(SIDE_BY_SIDE_MAX)
         self._bucket: RemoteStore | None = None
         self._copy_failures = 0
@@ -100,7 +104,14 @@ class ObstoreStore(ObjectStore):
         self._call("put", path, lambda: obstore.put(self._for_put(data), path, data), len(data), requests)
 
     def put_new(self, path: str, data: bytes | memoryview) -> None:
-        self.put(path, data)
+        """As the port says. The second request of a hedged one writes the same bytes; should it arrive after the object
+        was deleted, what it makes is named by nobody, and the vacuum finds it."""
+
+        if self._hedges.is_off or len(data) >= BULK_BYTES:
+            self.put(path, data)
+            return
+        hedged(lambda: self.put(path, data), self._hedged, self._hedges, lambda: measured_ns() / 1e6)
+        self._calls.hedged = self._hedges.repeated
 
     def create(self, path: str, data: bytes) -> bool:
         try:
@@ -165,6 +176,13 @@ class ObstoreStore(ObjectStore):
             return self._call("head", path, lambda: obstore.head(self._store, path))["size"]
         except FileNotFoundError:
             return None
+
+    def written_ms(self, path: str) -> int | None:
+        try:
+            found = self._call("head", path, lambda: obstore.head(self._store, path))
+        except FileNotFoundError:
+            return None
+        return int(found["last_modified"].timestamp() * 1000)
 
     def list(self, prefix: str) -> list[ObjectMeta]:
         directory = prefix.rpartition("/")[0]  # obstore's prefixes are whole names
@@ -359,14 +377,20 @@ def _client_options(environment: Mapping[str, str]) -> dict[str, object]:
 
 
 def open_remote(
-    place: str, request_ms: int, retries_ms: int | None, settings: StoreSettings, *, create: bool
+    place: str,
+    request_ms: int,
+    retries_ms: int | None,
+    settings: StoreSettings,
+    *,
+    create: bool,
+    hedging: Hedging = NO_HEDGING,
 ) -> ObjectStore:
     """The store at a URL; as `open_store`. LogDirNotFoundError for a URL that names none."""
     try:
         opened = partial(_remote, place, settings, request_ms, retries_ms=retries_ms or request_ms)
         small, uploads = opened(request_ms), opened(cadence.BULK_REQUEST.ms)
         downloads = opened(cadence.BULK_REQUEST.ms, silent_ms=request_ms)
-        store = ObstoreStore(small, place, uploads, downloads, settings)
+        store = ObstoreStore(small, place, uploads, downloads, settings, hedging)
     except (BaseError, ValueError) as reason:
         text = settings.redacted(f"{place}: {str(reason).splitlines()[0]}")
         raise LogDirNotFoundError(text) from settings.without_secrets(reason)

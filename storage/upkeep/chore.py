@@ -69,7 +69,8 @@ class UpkeepLimits:
     garbage_bytes       and when the files that wait for one are so large together
     keep_commits        commits that clean-up leaves at least
     keep_ms             age up to which clean-up leaves all commits
-    keep_commits_max    but no more of them than so many: a busy log makes thousands a minute
+    keep_commits_max    but no more of them than so many, since a busy log makes thousands a minute, and on a far store
+                        those of `cadence.COMMITS_KEPT`
     unreferenced_ms     age at which a file that no commit names is deleted: a slow writer may still hand it over
     retention_check_ms  interval of retention checks (`log.retention.check.interval.ms`)
     scrub_ms            interval in which every data file on a local disk is read and its checksums verified

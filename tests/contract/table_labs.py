@@ -139,8 +139,10 @@ class HookedRemoteStore(Hooks, ObstoreStore):
 class StoreLab:
     """A Delta table on any store."""
 
-    def __init__(self, store: HookedLocalStore | HookedRemoteStore) -> None:
+    def __init__(self, store: HookedLocalStore | HookedRemoteStore, kept_ms: int = 0) -> None:
+        """`kept_ms`: of the table's commits; 0, so that clean-up passes those that a test has just made."""
         self.store = store
+        self.kept_ms = kept_ms
 
     @staticmethod
     def remote(url: str) -> StoreLab:
@@ -148,7 +150,7 @@ class StoreLab:
         return StoreLab(HookedRemoteStore(obstore.store.from_url(url), url))
 
     def open(self, name: str = TABLE) -> DeltaLogTable:
-        return DeltaLogTable(self.store, name, RandomIds())
+        return DeltaLogTable(self.store, name, RandomIds(), kept_ms=self.kept_ms)
 
     def on(self, operation: str, version: int, fault: Fault) -> None:
         self.store.access = _once(operation, _commit(version), fault)

@@ -90,6 +90,21 @@ def test_the_leader_of_an_offset_is_told(path: Path) -> None:
     assert f"t-{partition}: offset 1000 is beyond the log, which ends at {max(offsets)}" in beyond.err
 
 
+def test_storage_domains_are_added_and_forgotten(path: Path, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    assert on(path, "metadata", "domains").out == ""
+    added = on(path, "metadata", "domains", "--add", "lake", "--url", str(lake), "--durable")
+    assert added.out.split("\t")[:3] == ["Domain: lake", f"Url: {lake.as_uri()}", "Durable: true"]
+    listed = on(path, "metadata", "domains", "--json")
+    assert json.loads(listed.out)["url"] == lake.as_uri()
+    assert on(path, "metadata", "domains", "--remove", "lake").out == ""
+    assert not list(lake.glob("*.json"))
+    refused = on(path, "metadata", "domains", "--remove", "lake")
+    assert (refused.code, "there is no storage domain 'lake'" in refused.err) == (1, True)
+    refused = on(path, "metadata", "domains", "--add", "lake")
+    assert 'Missing required argument "[url]"' in refused.err
+
+
 def test_the_metadata_log_is_backed_up_beside_running_brokers(path: Path, tmp_path: Path) -> None:
     done = on(path, "metadata", "backup", "--output", str(tmp_path / "backup"))
     assert done.code == 0

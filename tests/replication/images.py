@@ -127,7 +127,7 @@ def check_partition(before: PartitionRecord | None, after: PartitionRecord) -> N
     if after.unclean == before.unclean:
         # A reassignment ends with the leader's last addition: the added replicas may lead and stay in the ISR.
         added = set(before.adding) if not after.adding else set()
-        eligible = {*before.isr, *before.elr}
+        eligible = {*before.isr, *before.elr} if not after.domain else set(after.replicas)  # all have one table there
         assert after.leader in (NO_LEADER, *eligible, *added), "a clean leader holds every acknowledged record"
         assert set(after.isr) <= {*eligible, *added}, "only the epoch's leader adds to the ISR"
         assert set(after.elr) <= {*eligible, *added}, "no broker becomes eligible"

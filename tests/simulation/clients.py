@@ -175,29 +175,36 @@ class Consumer(Client):
         log, topic_partition = self.log_of(state), state.topic_partition
         root = replica_root(self.metadata.image, state, state.leader)
         assert root is not None
-        content = (
-            self.sim.objects(leader.registration.root).get_register(leader_progress_path(leader.broker_epoch)) or b""
-        )
-        bounds = [
-            progress.high_watermark
-            for progress in progress_rows(content)
-            if progress.topic_partition == topic_partition and progress.leader_epoch == state.leader_epoch
-        ]
-        position = self.positions.get(log, 0)
-        if not bounds or bounds[0] <= position:
+        position, end = self.positions.get(log, 0), self._published_end(state, leader)
+        if end is not None and end <= position:
             return
         self.since_ms = self.sim.scheduler.now_ms
         reader = self._readers.get((root, log))
         if reader is None or self.random.random() < 0.1:
             reader = self._readers[root, log] = LogReader(self.sim.table(root, topic_partition), self.sim.clock)
         reader.refresh()
-        if reader.leader_epoch != state.leader_epoch or reader.topic_id != log[0]:
+        if (not state.domain and reader.leader_epoch != state.leader_epoch) or reader.topic_id != log[0]:
+            return
+        end = reader.log_end_offset if end is None else end
+        if end <= position:
             return
         try:
-            self.take(log, reader, position, bounds[0])
+            self.take(log, reader, position, end)
         except OffsetOutOfRangeError:
             self.positions[log] = max(position, reader.log_start_offset)
             self.skipped.setdefault(log, []).append(range(position, self.positions[log]))
+
+    def _published_end(self, state: PartitionRecord, leader: BrokerState) -> int | None:
+        """The high watermark that the leader of this epoch published; 0 for none. None in a storage domain, where the
+        table's end is it."""
+        if state.domain:
+            return None
+        objects = self.sim.objects(leader.registration.root)
+        content = objects.get_register(leader_progress_path(leader.broker_epoch)) or b""
+        for progress in progress_rows(content):
+            if progress.topic_partition == state.topic_partition and progress.leader_epoch == state.leader_epoch:
+                return progress.high_watermark
+        return 0
 
     def was_moved_beyond(self, log: Log, offset: int) -> bool:
         """Whether this offset was deleted before it was read."""

@@ -40,7 +40,7 @@ from stratalog.replication.metadata.storage_domains import DOMAIN_CONFIG
 from stratalog.replication.progress.progress import progress_rows
 from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.replication.requests.produce import ProduceResponse
-from stratalog.replication.stores import FileWriters, OneByOne, Ports, Together
+from stratalog.replication.stores import FarAppends, FileWriters, OneByOne, Ports, Together
 from stratalog.storage.delta.commit_race import StoredCommit
 from stratalog.storage.delta.table import LogTable
 from stratalog.storage.errors import StratalogError
@@ -51,7 +51,7 @@ from tests.simulation.erasures.erased import Erased
 from tests.simulation.faults import Faults
 from tests.simulation.invariants import LAKE, Invariants, Violation
 from tests.simulation.metadata_model import MetadataModel
-from tests.simulation.scheduler import Actor, Scheduler, SimClock, SimExecutor, SimIds, SimSideBySide, SimTurn
+from tests.simulation.scheduler import Actor, Scheduler, SimClock, SimExecutor, SimIds, SimPool, SimSideBySide, SimTurn
 from tests.simulation.stores import OTHER_TABLE, SimDisk, SimLogTable, SimObjects, continues_log
 from tests.storage.memory_table import MemoryFiles
 
@@ -153,6 +153,7 @@ class Setting:
     calls_max     so many calls to storage are made side by side, as where a store is far away; 1: one after the other
     file_writers_ms  the longest time in which another thread writes the file of an append; 0: the broker's loop does
     in_domain     whether topics are in a storage domain that the brokers share, of which no power cut takes anything
+    beside        whether leaders store appends beside their loop, as where a store is far away
     """
 
     brokers: int = 3
@@ -172,6 +173,7 @@ class Setting:
     calls_max: int = 1
     file_writers_ms: int = 0
     in_domain: bool = False
+    beside: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +261,8 @@ class SimCluster:
             if topic_partition is not None:
                 self.invariants.file_deleted(broker_id, topic_partition, files, path)
 
-        return Host(broker_id, root, SimDisk(root, self.scheduler, self.clock, created, deleted))
+        kept_ms = self.setting.upkeep.keep_ms if self.setting.is_durable else 0
+        return Host(broker_id, root, SimDisk(root, self.scheduler, self.clock, created, deleted, kept_ms))
 
     # -- stores (the port `replication.stores.Stores`) -----------------------------------------------------
 
@@ -450,6 +453,7 @@ class SimCluster:
                 threads=threads,
                 together=self._together(host.process, host.actors),
                 file_writers=self._file_writers(host),
+                appends=FarAppends(self._pool(host)) if self.setting.beside else None,
             ),
             on_registered=lambda epoch: self._start_sessions(host, epoch),
             coordinators=self.setting.coordinators,
@@ -480,8 +484,10 @@ class SimCluster:
                     broker.start()
                     started = True
                 elif host.is_leaving and host.broker is broker:
-                    host.is_leaving = False  # it is tried once
-                    broker.shut_down()
+                    try:
+                        broker.shut_down()
+                    finally:
+                        host.is_leaving = False  # it is tried once
                     break
                 moved = broker.step()
                 pause_ms = broker.wait_ms(moved=moved)
@@ -550,6 +556,10 @@ class SimCluster:
             return None
         name = f"f{host.broker_id}.{host.lives}"
         return FileWriters(SimExecutor(self.scheduler, name, host.process, self.setting.file_writers_ms), bytes_min=0)
+
+    def _pool(self, host: Host) -> SimPool:
+        """The threads that store appends beside the loop; each append is an actor of its own."""
+        return SimPool(self.scheduler, f"b{host.broker_id}.{host.lives}+", host.process, host.actors)
 
     def _together(self, host: str, actors: list[Actor], *away: Callable[[Callable[[], Any]], Any]) -> Together:
         calls_max = self.setting.calls_max

@@ -343,10 +343,24 @@ class Invariants:
         self._check_erased(broker_id, topic_partition, shadow, commit)
         for entry in commit.adds:
             self._check_matching(broker_id, shadow, history, entry)
+        self._all_is_committed(broker_id, shadow, history)
         if commit.operation == "TRUNCATE":
             self._check_truncated(broker_id, shadow, history)
         if commit.operation in ("START EPOCH", "TRUNCATE"):
             self._check_leader(broker_id, topic_partition, history, commit.txns[LEADER_EPOCH])
+
+    def _all_is_committed(self, broker_id: int, shadow: Shadow, history: History) -> None:
+        """A table in the storage domain has nothing that is not committed for good."""
+        if broker_id != LAKE or self.history(history.topic_partition) is not history:
+            return
+        highest, log = history.high_watermark, (shadow.topic_id, history.topic_partition.partition)
+        if shadow.log_end > highest:
+            by_epoch = history.high_watermarks
+            by_epoch[shadow.leader_epoch] = max(by_epoch.get(shadow.leader_epoch, 0), shadow.log_end)
+            self._commit_records(LAKE, history, range(highest, shadow.log_end))
+        state = self.partitions.get(history.topic_partition)
+        if state is not None:
+            self.erased.published(log, state.leader, shadow, shadow.version)
 
     def _check_deleted(self, broker_id: int, topic_partition: TopicPartition, shadow: Shadow) -> None:
         """Without retention a log starts where DeleteRecords of this very topic was asked for, not further up."""
@@ -566,6 +580,10 @@ class Invariants:
         if history is None or state is None:
             return
         shadow, log = self.shadow(broker_id, topic_partition), (progress.topic_id, topic_partition.partition)
+        if state.domain:
+            if progress.high_watermark > history.high_watermark:
+                raise Violation("LeaderCompleteness", f"{progress} says more than the table, {history.high_watermark}")
+            return
         if shadow is not None and not is_late:
             self.erased.published(log, broker_id, shadow, progress.version)
         by_epoch = history.high_watermarks

@@ -111,6 +111,7 @@ def setting_of(seed: int) -> Setting:
         endpoint=Random(-5_000_011 - seed).random() < 0.25,
         sinks=Random(-11_000_003 - seed).choice([0, 0, 0, 2]),
         file_writers_ms=Random(-7_000_003 - seed).choice([0, 0, 0, 20, 300]),
+        beside=Random(-13_000_027 - seed).random() < 0.25,
     )
     if setting.notifies or rng.random() < 0.5:
         return setting
@@ -164,7 +165,7 @@ def in_domain(seed: int) -> Outcome:
     faults, rng = Faults.drawn(Random(seed)), Random(-13_000_027 - seed)
     weights = {CUT_DOMAIN: rng.choice([0, 1, 3]), DOMAIN_AWAY: rng.choice([0, 0, 1])}
     faults.weights = {**faults.weights, **weights}
-    return simulate(seed, faults=faults, setting=replace(setting_of(seed), in_domain=True))
+    return simulate(seed, faults=faults, setting=replace(setting_of(seed), in_domain=True, endpoint=False))
 
 
 def run_in_domain(first_seed: int, count: int) -> list[Outcome]:
@@ -274,7 +275,7 @@ def _recover(sim: SimCluster, availability: Availability) -> None:
             _elect_unclean(sim, lost)
             end_ms = scheduler.now_ms + RECOVERY_MS
         scheduler.run_until(end_ms, lambda: _is_to_be_seen_to(sim, availability), poll_ms=50)
-        if not _ailing(sim):
+        if not _ailing(sim) and not _leaving(sim):
             _await_upkeep(sim)
             return
     raise Violation("Liveness", f"{RECOVERY_MS} ms after the last fault: {_ailing(sim)}")
@@ -283,7 +284,7 @@ def _recover(sim: SimCluster, availability: Availability) -> None:
 def _is_to_be_seen_to(sim: SimCluster, availability: Availability) -> bool:
     """Whether all has recovered, or a host or a partition waits for its operator."""
     availability.check()
-    return not _ailing(sim) or bool(_stopped(sim) or _lost(sim))
+    return (not _ailing(sim) and not _leaving(sim)) or bool(_stopped(sim) or _lost(sim))
 
 
 def _await_upkeep(sim: SimCluster) -> None:
@@ -299,6 +300,11 @@ def _await_upkeep(sim: SimCluster) -> None:
 def _stopped(sim: SimCluster) -> list[Host]:
     """Hosts without a broker that runs: a controlled shutdown may have taken until now."""
     return [host for host in sim.hosts.values() if host.broker is None or host.broker.stopped_by is not None]
+
+
+def _leaving(sim: SimCluster) -> list[Host]:
+    """Hosts whose controlled shutdown has not ended: they are to be restarted then."""
+    return [host for host in sim.hosts.values() if host.broker is not None and host.is_leaving]
 
 
 def _restart_stopped(sim: SimCluster) -> None:

@@ -99,6 +99,10 @@ class Scheduler:
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
 
+    def store_ms(self) -> int:
+        """The wall clock of an object store, which nobody sets."""
+        return WALL_MS + self.now_ms
+
     # -- for actors --------------------------------------------------------------------------------------
 
     def spawn(self, name: str, host: str, run: Callable[[], None], delay_ms: int = 0) -> Actor:
@@ -406,6 +410,31 @@ class SimExecutor(Executor):
 
         duration_ms = self._scheduler.random.randrange(self._duration_ms_max // 2, self._duration_ms_max)
         self._scheduler.spawn(self._name, self._host, run, duration_ms)
+        return future
+
+
+class SimPool(Executor):
+    """The threads of one process: each piece of work begins at once, and dies with the process's `actors`."""
+
+    def __init__(self, scheduler: Scheduler, name: str, host: str, actors: list[Actor]) -> None:
+        self._scheduler = scheduler
+        self._name = name
+        self._host = host
+        self._actors = actors
+
+    def submit(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(work(*args, **kwargs))
+            except Exception as failure:  # noqa: BLE001 - its owner raises it
+                future.set_exception(failure)
+            if actor in self._actors:
+                self._actors.remove(actor)
+
+        actor = self._scheduler.spawn(self._name, self._host, run)
+        self._actors.append(actor)
         return future
 
 

@@ -16,6 +16,7 @@ from random import Random
 
 from tests.simulation.coordinators.coordinator_mutations import COORDINATOR_MUTATIONS, CoordinatorMutation
 from tests.simulation.mutations.availability_mutations import AVAILABILITY_MUTATIONS
+from tests.simulation.mutations.domain_mutations import DOMAIN_MUTATIONS
 from tests.simulation.mutations.endpoint_mutations import ENDPOINT_MUTATIONS
 from tests.simulation.mutations.erasure_mutations import ERASURE_MUTATIONS
 from tests.simulation.mutations.late_mutations import LATE_MUTATIONS
@@ -81,7 +82,7 @@ def _without(mutation: Mutation | CoordinatorMutation, run: Callable[[int], Outc
 
 
 MUTATIONS: Mapping[str, Mutation] = (
-    LOG_MUTATIONS | LATE_MUTATIONS | ERASURE_MUTATIONS | ENDPOINT_MUTATIONS | AVAILABILITY_MUTATIONS
+    LOG_MUTATIONS | LATE_MUTATIONS | ERASURE_MUTATIONS | ENDPOINT_MUTATIONS | AVAILABILITY_MUTATIONS | DOMAIN_MUTATIONS
 )
 BUGS: Mapping[str, Bug] = {name: _of_log(mutation) for name, mutation in MUTATIONS.items()} | {
     name: _of_coordinators(mutation) for name, mutation in {**COORDINATOR_MUTATIONS, **TRANSACTION_MUTATIONS}.items()

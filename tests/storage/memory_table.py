@@ -13,7 +13,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from stratalog.storage.clock import Ids
+from stratalog.storage.clock import Clock, Ids
 from stratalog.storage.delta.checkpoint import checkpoint_file
 from stratalog.storage.delta.commit_race import CommitRace, StoredCommit
 from stratalog.storage.delta.newest import newest_fold, point_to, pointed
@@ -84,13 +84,14 @@ class MemoryDisk:
     """One storage domain. `access(operation, table, detail)` may switch actors or raise StoreUnavailableError:
     before the effect the call is not applied, after it (`...:done`) the response is lost. `now_ms` dates objects. A
     copied file is written in so many pieces, each an `access`.
-    Messages name tables by `root`."""
+    Messages name tables by `root`. `kept_ms`: the age up to which commits stay, as on a far store."""
 
     access: Callable[[str, str, str], None] = _no_access
     now_ms: Callable[[], int] = _no_time
     tables: dict[str, MemoryFiles] = field(default_factory=dict)
     root: str = "memory://"
     copied_pieces: int = 0
+    kept_ms: int = 0
 
     def files_of(self, table: str) -> MemoryFiles:
         files = self.tables.get(table)
@@ -244,6 +245,7 @@ class MemoryCommitLog:
         removed = {path: each._replace(version=snapshot.version) for path, each in snapshot.removed.items()}
         stored = replace(snapshot, durable_version=snapshot.version, removed=removed)
         self.files.checkpoints[snapshot.version] = stored
+        self.files.modified_ms[checkpoint_file(snapshot.version)] = self.disk.now_ms()
         self.made_durable(snapshot.version)
         self.disk.access("put:done", self._name, detail)
 
@@ -265,7 +267,8 @@ class MemoryLogTable(LogTable):
         self._name = name
         self._ids = ids
         self._log = disk.commit_log(name)
-        self._race = CommitRace(self._log)
+        self.kept_ms = disk.kept_ms
+        self._race = CommitRace(self._log, disk.kept_ms)
         self._unsynced: set[int] = set()
 
     @property
@@ -304,8 +307,9 @@ class MemoryLogTable(LogTable):
         *,
         sync: bool = False,
         since: int | None = None,
+        clock: Clock | None = None,
     ) -> Committed | Conflict:
-        outcome = self._race.commit(version, commit)
+        outcome = self._race.commit(version, commit, clock)
         if isinstance(outcome, Committed):
             self._disk.answered(self._name, version, commit)
             self._unsynced.add(version)
@@ -484,12 +488,21 @@ class MemoryLogTable(LogTable):
 
     def clean_log(self, keep_from_version: int, keep_from_ms: int, crowded_below: int = 0) -> Iterator[int]:
         files = self._log.files
-        limit = min(keep_from_version, pointed(self._log))
+        checkpoint = pointed(self._log)
+        limit = min(keep_from_version, checkpoint)
+        settled_ms = files.modified_ms.get(checkpoint_file(checkpoint), 0) - self._disk.kept_ms
         for version in sorted(v for v in files.commits if v < limit):
+            if self._disk.kept_ms and files.modified_ms.get(version, 0) > settled_ms:
+                return
             if files.modified_ms.get(version, 0) >= keep_from_ms and version >= crowded_below:
                 return
             self._log.delete_from(files, version)
             yield version
+
+    def has_rested(self) -> bool:
+        files = self._log.files
+        newest_ms = files.modified_ms.get(max(files.commits, default=-1), 0)
+        return not self._disk.kept_ms or self._disk.now_ms() - newest_ms >= self._disk.kept_ms
 
     def drop(self, is_still: Callable[[], bool] = always) -> bool:
         files = self._log.files

@@ -12,9 +12,11 @@ from stratalog.replication.config import BrokerConfig
 from stratalog.replication.stores import DeltaStores, client_stores, request_ms_max
 from stratalog.storage.clock import RandomIds
 from stratalog.storage.errors import StoreUnavailableError
+from stratalog.storage.metering.calls import calls_of
 from stratalog.storage.objects import remote as store_module
 from stratalog.storage.objects.opened import open_store
 from stratalog.storage.objects.port import ObjectStore
+from stratalog.storage.objects.together import Hedging
 from tests.stores.s3_double import BUCKET, S3Double, Wrong
 
 TIMES = 3
@@ -133,3 +135,29 @@ def test_many_objects_are_deleted_by_one_request(s3: S3Double, store: ObjectStor
     store.delete_all(paths)
     assert [method for method, _ in s3.requests] == ["POST"]
     assert [meta.path for meta in store.list("")] == ["a/1"]
+
+
+def test_a_slow_upload_is_made_a_second_time_beside_the_first(s3: S3Double) -> None:
+    """A network that holds one request back, as long as the test lets it."""
+    store = open_store(f"s3://{BUCKET}/hedged", hedging=Hedging(share_max=0.5, samples_min=4))
+    for number in range(4):
+        store.put_new(f"a/{number}", b"x")
+    before = calls_of(store.url).hedged
+    s3.requests.clear()
+    s3.fault(Wrong.LATE, "PUT", "")
+    store.put_new("a/slow", b"file")
+    assert s3.requests == [("PUT", "hedged/a/slow")] * 2
+    assert store.get("a/slow") == b"file"
+    assert calls_of(store.url).hedged == before + 1
+    s3.arrive.set()
+    assert s3.applied_late.wait(60)
+    assert store.get("a/slow") == b"file"
+
+
+def test_a_large_upload_and_a_store_without_hedging_are_made_once(s3: S3Double) -> None:
+    plain = open_store(f"s3://{BUCKET}/plain")
+    hedging = open_store(f"s3://{BUCKET}/large", hedging=Hedging(share_max=1.0, samples_min=0))
+    s3.requests.clear()
+    plain.put_new("a", b"x")
+    hedging.put_new("a", bytes(store_module.BULK_BYTES))
+    assert s3.requests == [("PUT", "plain/a"), ("PUT", "large/a")]

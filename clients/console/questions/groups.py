@@ -21,7 +21,7 @@ from stratalog.clients.wire.view import WireView
 from stratalog.replication.metadata.acls import ResourceType
 from stratalog.replication.requests.groups import ListedGroup
 from stratalog.server.view.cluster_view import ClusterView
-from stratalog.server.view.watermarks import Watermarks
+from stratalog.server.view.marks import Watermarks
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import TopicPartition
 

@@ -11,7 +11,7 @@ from stratalog.clients.console.question import Parameter, Question
 from stratalog.replication.metadata.acls import Operation, ResourceType
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 from stratalog.server.admin.configs import ConfigInForce
-from stratalog.server.view.watermarks import Watermarks
+from stratalog.server.view.marks import Watermarks
 from stratalog.storage.errors import StratalogError, UnknownTopicOrPartitionError
 from stratalog.storage.records import TopicPartition
 

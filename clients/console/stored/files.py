@@ -13,6 +13,7 @@ from stratalog.clients.console.question import Parameter, Question
 from stratalog.clients.console.stored.commits import reader_of
 from stratalog.clients.console.stored.storage import ReplicaLog, replica_logs, stored_view
 from stratalog.replication.metadata.acls import Operation, ResourceType
+from stratalog.replication.metadata.storage_domains import replica_directory
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.delta.table import LOG_END, Commit
 from stratalog.storage.errors import InvalidRequestError, ReplicaNotAvailableError, StratalogError
@@ -173,7 +174,7 @@ def _taken(view: ClusterView, place: TopicPartition, replica: ReplicaLog, now_ms
         return ReplicaFiles(*named, error=f"{replica.error}")
     try:
         dead = _dead(view, place, replica.broker_id, log)
-        of_log = _objects(view, place, replica.broker_id, f"{place}/_delta_log/")
+        of_log = _objects(view, place, replica.broker_id, "_delta_log/")
         recent = sum(each.timestamp_ms >= now_ms - HOUR_MS for each in _commits(log, COMMITS_MAX))
     except StratalogError as error:
         return ReplicaFiles(*named, error=f"{error}")
@@ -204,22 +205,21 @@ def _live(log: LogReader, number: int) -> LiveFile:
 
 def _dead(view: ClusterView, place: TopicPartition, broker_id: int, log: LogReader) -> list[DeadFile]:
     """The newest first. A file that came since the fold of the log is none of them."""
-    listed = [each for name in DATA_DIRECTORIES for each in _objects(view, place, broker_id, f"{place}/{name}")]
+    listed = [each for name in DATA_DIRECTORIES for each in _objects(view, place, broker_id, name)]
     log.refresh()
     live = {entry.path for entry in log.files}
-    found = [
-        DeadFile(each.path.partition("/")[2], each.size_bytes, each.last_modified_ms)
-        for each in listed
-        if each.path.partition("/")[2] not in live
-    ]
+    found = [DeadFile(each.path, each.size_bytes, each.last_modified_ms) for each in listed if each.path not in live]
     return sorted(found, key=lambda each: -each.modified_ms)
 
 
 def _objects(view: ClusterView, place: TopicPartition, broker_id: int, prefix: str) -> list[ObjectMeta]:
-    root = view.replica_root(place, broker_id)
-    if root is None:
+    """What is below a replica's table, with paths that begin there."""
+    found = replica_directory(view.image, view.partition_state(place), broker_id)
+    if found is None:
         raise InvalidRequestError(f"broker {broker_id} has never registered")
-    return view.stores.objects(root).list(prefix)
+    root, directory = found
+    listed = view.stores.objects(root).list(f"{directory}/{prefix}")
+    return [meta._replace(path=meta.path.removeprefix(f"{directory}/")) for meta in listed]
 
 
 def _commits(log: LogReader, limit: int) -> Iterator[FileCommit]:

@@ -136,7 +136,7 @@ class HostedShard:
         Raises the errors of reading; then it may be tried again.
         """
         partition = self.replica.partition
-        if partition is None or self.outstanding:
+        if partition is None or self.outstanding or self.replica.is_storing:
             return False
         log = self.replica.log
         if self._shard is None:
@@ -190,6 +190,8 @@ class HostedShard:
             )
         if isinstance(request, TxnOffsetCommitRequest):
             log, producer = self.replica.log, (request.producer_id, request.producer_epoch)
+            if self.replica.is_storing and log.cached_producers is None:
+                raise errors.CoordinatorLoadInProgressError(f"{log.name}: its producers are being read for an append")
             verified = OffsetAndEpoch(request.verified_offset, request.verified_leader_epoch)
             log.producers.check_transactional(*producer, True, verified, log.state.end)
         try:

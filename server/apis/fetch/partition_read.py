@@ -14,7 +14,7 @@ from stratalog.server.apis.fetch.stored_batches import StoredBatches
 from stratalog.server.batches.batch_memory import PublishedLog
 from stratalog.server.batches.read_ahead import ReadFrom
 from stratalog.server.request.broker import NO_EPOCH, ServedBroker
-from stratalog.server.view.watermarks import Watermarks
+from stratalog.server.view.marks import Watermarks
 from stratalog.storage.errors import OffsetOutOfRangeError, StratalogError
 from stratalog.storage.log.cleaner_checkpoint import GONE_ABORTED
 from stratalog.storage.log.leader_epochs import UNDEFINED, EpochEndOffset

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from stratalog.server.apis.fetch.partition_read import PartitionRead
 from stratalog.server.apis.fetch.sessions import FetchContext, FetchKey, WantedPartition
 from stratalog.server.request.api import Call
-from stratalog.server.view.watermarks import Watermarks
+from stratalog.server.view.marks import Watermarks
 from stratalog.storage.records import TopicPartition
 
 SPARE_ENTRIES = 64

@@ -24,7 +24,7 @@ from stratalog.server.apis.fetch.waiting_fetches import (
 from stratalog.server.batches.tail import EncodedTail
 from stratalog.server.request.api import Call, Connection
 from stratalog.server.view.cluster_view import ClusterView
-from stratalog.server.view.watermarks import Watermarks
+from stratalog.server.view.marks import Watermarks
 from stratalog.storage.errors import NotLeaderOrFollowerError
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
 from stratalog.wire.api_keys import ApiKey

@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 from stratalog.server.apis.fetch import partition_read
 from stratalog.server.batches.batch_memory import BatchMemory, PublishedLog
-from stratalog.server.view.watermarks import Watermarks
+from stratalog.server.view.marks import Watermarks
 from stratalog.storage.log.state import NOTHING_REMOVED
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
 from stratalog.wire.batches.headers import Buffer, EncodedBatch

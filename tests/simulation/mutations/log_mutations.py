@@ -33,7 +33,7 @@ from stratalog.replication.progress.progress_object import ProgressWriter
 from stratalog.replication.requests.hand_over import INBOX_PREFIX
 from stratalog.replication.stores import NoTurn, Ports
 from stratalog.storage.delta import newest
-from stratalog.storage.delta.commit_race import CommitRace, StoredCommit
+from stratalog.storage.delta.commit_race import CommitRace, Moment, StoredCommit
 from stratalog.storage.delta.removed import RemovedObjects
 from stratalog.storage.delta.table import LEADER_EPOCH, Conflict
 from stratalog.storage.delta.tail_recovery import TailCut
@@ -404,15 +404,34 @@ def orphaned_commits_count() -> AbstractContextManager[object]:
     return patch.object(CommitRace, "_stands_before", lambda self, version, stored: True)
 
 
+def time_does_not_pass() -> AbstractContextManager[object]:
+    """Promise 1: a leader that has made the commit before does not ask whether it stands, however long ago that was."""
+    return patch.object(Moment, "is_within", lambda self, limit_ms, later: True)
+
+
+def crowded_logs_lose_young_commits() -> AbstractContextManager[object]:
+    """Promise 1: a crowded log is cleaned up however young its commits are."""
+    clean_log = MemoryLogTable.clean_log
+
+    def of_any_age(
+        self: MemoryLogTable, keep_from_version: int, keep_from_ms: int, crowded_below: int = 0
+    ) -> Iterator[int]:
+        dates = self._log.files.modified_ms
+        dates.update(dict.fromkeys(self._log.files.commits, 0))
+        yield from clean_log(self, keep_from_version, keep_from_ms, crowded_below)
+
+    return patch.object(MemoryLogTable, "clean_log", of_any_age)
+
+
 def conflicts_are_not_read_back() -> AbstractContextManager[object]:
     """Promise 3: a request that arrived twice counts as a lost race."""
     created = CommitRace._created
 
-    def not_read_back(race: CommitRace, version: int, stored: StoredCommit) -> StoredCommit:
+    def not_read_back(race: CommitRace, version: int, stored: StoredCommit) -> tuple[StoredCommit, bool]:
         if race._log.create_version(version, stored):
-            return stored
-        found = created(race, version, stored)
-        return replace(found, commit=replace(found.commit, commit_id=""))
+            return stored, True
+        found, _ = created(race, version, stored)
+        return replace(found, commit=replace(found.commit, commit_id="")), False
 
     return patch.object(CommitRace, "_created", not_read_back)
 
@@ -564,6 +583,9 @@ def _removed_under_way(rng: Random) -> Faults:
     return replace(mix(Focus("create", 0.3, "f", "/t-0/"), 500, removed_table=4)(rng), lost_request=0.03)
 
 
+CROWDED = replace(QUICK_UPKEEP, keep_ms=3_000, keep_commits_max=4)
+
+
 LOG_MUTATIONS: dict[str, Mutation] = {
     "a": Mutation(
         no_wait_for_the_leaders_start,
@@ -588,6 +610,20 @@ LOG_MUTATIONS: dict[str, Mutation] = {
         ("CommitsFollow", *COMPLETE, "MonotonicHighWatermark"),
         mix(Focus("create", 0.3, "b", "metadata"), 4_000, pause_broker=3, pause_session=2, crash=2, restart_all=2),
         Setting(upkeep=QUICK_UPKEEP),
+        8_000,
+    ),
+    "time does not pass": Mutation(
+        time_does_not_pass,
+        ("CommitsFollow", *COMPLETE),
+        mix(Focus("create", 0.3, "b", "/t-0/"), 4_000, pause_broker=3, second_process=2, crash=1, restart_all=2),
+        Setting(upkeep=QUICK_UPKEEP, is_durable=True, pause_ms_max=30),
+        8_000,
+    ),
+    "young commits": Mutation(
+        crowded_logs_lose_young_commits,
+        ("CommitsFollow", *COMPLETE),
+        mix(Focus("create", 0.3, "b", "/t-0/"), 1_500, second_process=4, pause_broker=2, restart_all=2),
+        Setting(upkeep=CROWDED, is_durable=True, pause_ms_max=30),
         8_000,
     ),
     "behind another commit": Mutation(

@@ -297,9 +297,9 @@ class SyncedTable:
     def __getattr__(self, name):
         return getattr(self._table, name)
 
-    def commit(self, version, commit, *, sync=False, since=None):
+    def commit(self, version, commit, *, sync=False, since=None, clock=None):
         self.synced.append(sync)
-        return self._table.commit(version, commit, sync=sync, since=since)
+        return self._table.commit(version, commit, sync=sync, since=since, clock=clock)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,136 @@
+"""Partitions in storage domains, as their tables show them: all that a table holds is committed.
+
+I/O: folds the tables, unless a leader of this process has said what it committed. No broker is asked, and none has to
+run. A view polls the partitions that it was asked for lately, each by the name of its table's next commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+
+from stratalog.replication.metadata.records import PartitionRecord
+from stratalog.replication.metadata.storage_domains import replica_directory, replica_root
+from stratalog.replication.progress.led_here import LedHere, Waiting
+from stratalog.server.view.change_wait import Place
+from stratalog.server.view.marks import Watermarks
+from stratalog.server.view.partition_logs import PartitionLogs
+from stratalog.server.view.topology import ClusterTopology
+from stratalog.storage.errors import LogDirNotFoundError, StoreError, UnknownTopicOrPartitionError
+from stratalog.storage.objects.distance import Distance
+from stratalog.storage.objects.together import in_groups
+from stratalog.storage.records import TopicPartition
+
+ASKED_MS = 60_000
+"""The time without a question after which a partition is polled no more."""
+AT_ONCE = 16
+"""Tables that are polled side by side, where each poll is a request: half of what a store makes at a time, since a
+first fold makes several requests of its own."""
+
+
+class DomainTables:
+    """Of the partitions that a view was asked for. Thread-safe; calls may block on storage."""
+
+    def __init__(
+        self,
+        topology: ClusterTopology,
+        logs: PartitionLogs,
+        led_here: LedHere,
+        moved: Callable[[list[TopicPartition]], None],
+    ) -> None:
+        """`moved` is called with the partitions whose bounds a read found changed, after `marks` returns the new
+        ones."""
+        self._topology = topology
+        self._logs = logs
+        self._led_here = led_here
+        self._moved = moved
+        self._known: dict[TopicPartition, Watermarks] = {}
+        self._asked_ms: dict[TopicPartition, int] = {}
+
+    def wakes(self, reader: Waiting) -> None:
+        """Wake a reader by what leaders of this process commit."""
+        self._led_here.add_reader(reader)
+
+    def marks(self, state: PartitionRecord, *, poll: bool) -> Watermarks | None:
+        """The bounds of a partition in a domain; None while it has no table. `poll` False: as of the last `poll`, if
+        there was one. StoreError, LogDirNotFoundError."""
+        topic_partition = state.topic_partition
+        self._asked_ms[topic_partition] = self._topology.clock.monotonic_ms()
+        known = self._known.get(topic_partition)
+        if poll or known is None or known.topic_id != self._topic_id(state):
+            return self._read(state)
+        return known
+
+    def poll(self) -> None:
+        """Read the partitions that were asked for lately. What is out of reach is handled where it is asked for."""
+        by_store: dict[str, list[PartitionRecord]] = {}
+        for state in self._lately():
+            by_store.setdefault(state.domain, []).append(state)
+        for states in by_store.values():
+            store = self._place(states[0])[0]
+            for some in in_groups(states, AT_ONCE):
+                store.each(self._read_if_there, some)
+
+    def places(self) -> Mapping[str, Place]:
+        """Where commits of those appear that were asked for lately."""
+        return {f"table {state.topic_partition}": self._place(state) for state in self._lately()}
+
+    def distances(self) -> list[Distance]:
+        """How far the tables are that were asked for lately."""
+        return [self._distance_of(state) for state in self._lately()]
+
+    def _lately(self) -> Iterable[PartitionRecord]:
+        since_ms, partitions = self._topology.clock.monotonic_ms() - ASKED_MS, self._topology.image.partitions
+        for topic_partition, asked_ms in list(self._asked_ms.items()):
+            state = partitions.get(topic_partition)
+            if state is None or not state.domain or asked_ms < since_ms:
+                self._asked_ms.pop(topic_partition, None)
+                self._known.pop(topic_partition, None)
+            else:
+                yield state
+
+    def _read_if_there(self, state: PartitionRecord) -> None:
+        with suppress(StoreError, LogDirNotFoundError):
+            self._read(state)
+
+    def _read(self, state: PartitionRecord) -> Watermarks | None:
+        topic_partition, topic_id = state.topic_partition, self._topic_id(state)
+        led = self._led_here.get(topic_partition, topic_id, state.leader_epoch)
+        found = self._folded(state, topic_id) if led is None else Watermarks.of(led)
+        before = self._known.get(topic_partition)
+        if found is None or found == before:
+            return found
+        if before is not None and before.topic_id == topic_id:
+            found = before.later(found)
+        self._known[topic_partition] = found
+        self._moved([topic_partition])
+        return found
+
+    def _folded(self, state: PartitionRecord, topic_id: str) -> Watermarks | None:
+        replicas = self._logs.of(state.topic_partition)
+        with replicas.lock:
+            log = replicas.log(self._root(state), topic_id)
+            try:
+                log.refresh()
+            except UnknownTopicOrPartitionError:
+                return None
+            if log.topic_id != topic_id:
+                return None
+            bounds = log.log_start_offset, log.log_end_offset, max(log.leader_epoch, 0), log.version
+            return Watermarks(*bounds, topic_id, log.state.removed_records)
+
+    def _topic_id(self, state: PartitionRecord) -> str:
+        return self._topology.image.topic_ids.get(state.topic, "")
+
+    def _root(self, state: PartitionRecord) -> str:
+        root = replica_root(self._topology.image, state, state.leader)
+        assert root is not None
+        return root
+
+    def _place(self, state: PartitionRecord) -> Place:
+        found = replica_directory(self._topology.image, state, state.leader)
+        assert found is not None  # a domain's, which needs no broker
+        return self._topology.stores.objects(found[0]), f"{found[1]}/_delta_log/"
+
+    def _distance_of(self, state: PartitionRecord) -> Distance:
+        return self._place(state)[0].distance

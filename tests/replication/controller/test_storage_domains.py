@@ -1,0 +1,240 @@
+"""Decisions on storage domains, and on partitions whose replicas share one table there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from stratalog.replication.controller.brokers import (
+    FoundRoot,
+    IsrChange,
+    alter_partition,
+    fence_brokers,
+    online_partitions,
+    register_broker,
+    report_offline,
+    shut_down_broker,
+)
+from stratalog.replication.controller.election.preferred_leaders import ElectionType, elect_leaders
+from stratalog.replication.controller.reassignment import alter_partition_reassignments
+from stratalog.replication.controller.storage_domains import add_storage_domain, remove_storage_domain
+from stratalog.replication.controller.topic_deletion import replicas_deleted
+from stratalog.replication.controller.topics import alter_config, create_partitions, create_topic, delete_topic
+from stratalog.replication.metadata.image import ClusterImage
+from stratalog.replication.metadata.records import NO_LEADER, ConfigRecord, PartitionRecord
+from stratalog.replication.metadata.storage_domains import DOMAIN_CONFIG, replica_root
+from stratalog.storage.errors import (
+    InvalidConfigError,
+    InvalidRequestError,
+    UnknownStorageDomainError,
+)
+from stratalog.storage.records import TopicPartition
+from stratalog.storage.topic_config import LogConfig
+from tests.replication.images import TOPIC, GrowingImage, brief, commit, image_of, offline, partition, state
+
+TP = TopicPartition(TOPIC, 0)
+LAKE = "s3://bucket/lake"
+
+
+def shared(replicas: Sequence[int], leader: int, isr: Sequence[int]) -> PartitionRecord:
+    return replace(partition(replicas, leader, isr), domain="lake")
+
+
+def image_with(*states: PartitionRecord, fenced: dict[int, bool] | None = None) -> GrowingImage:
+    image = image_of((1, 2, 3), *states, fenced=fenced)
+    commit(image, add_storage_domain(image, "lake", LAKE, durable=True))
+    return image
+
+
+def folded(image: GrowingImage, *records: object) -> ClusterImage:
+    image.becomes(image.fold(*records))  # type: ignore[arg-type]
+    return image
+
+
+# -- domains ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "url", "reason"),
+    [
+        ("", "s3://b/x", "'' is no name of a storage domain"),
+        ("a/b", "s3://b/x", "'a/b' is no name"),
+        ("lake", "s3://bucket/other", "the storage domain 'lake' is s3://bucket/lake, not s3://bucket/other"),
+        ("sea", LAKE, "the storage domain 'lake' is s3://bucket/lake"),
+        ("sea", f"{LAKE}/deep", "neither may be inside the other"),
+        ("sea", "s3://bucket", "neither may be inside the other"),
+        ("sea", "/data/2/inside", "the root of broker 2 is /data/2"),
+        ("sea", "/data", "the root of broker 1 is /data/1"),
+    ],
+)
+def test_a_place_that_cannot_be_a_domain_is_refused(name: str, url: str, reason: str) -> None:
+    image = image_with()
+    with pytest.raises(InvalidRequestError, match=reason.replace("'", ".")):
+        add_storage_domain(image, name, url, durable=True)
+
+
+def test_places_whose_names_begin_alike_are_apart() -> None:
+    image = image_with()
+    assert commit(image, add_storage_domain(image, "lake2", f"{LAKE}-2/", durable=True)).url == f"{LAKE}-2"
+    assert add_storage_domain(image, "lake2", f"{LAKE}-2", durable=True).records == ()
+
+
+def test_a_domain_in_use_is_neither_removed_nor_called_perishable() -> None:
+    image = image_with(shared((1, 2, 3), 1, (1, 2, 3)))
+    with pytest.raises(InvalidRequestError, match="1 partitions are in it"):
+        remove_storage_domain(image, "lake")
+    with pytest.raises(InvalidRequestError, match="has to be durable: 1 partitions are in it"):
+        add_storage_domain(image, "lake", LAKE, durable=False)
+    commit(image, delete_topic(image, TOPIC))
+    with pytest.raises(InvalidRequestError, match="the deleted topic orders still has tables in it"):
+        remove_storage_domain(image, "lake")
+    for broker_id in (1, 2, 3):
+        commit(image, replicas_deleted(image, broker_id, 10 + broker_id, ["id-orders"]))
+    folded(image, ConfigRecord("", DOMAIN_CONFIG, "lake"))
+    with pytest.raises(InvalidRequestError, match=f"{DOMAIN_CONFIG} names it"):
+        remove_storage_domain(image, "lake")
+    folded(image, ConfigRecord("", DOMAIN_CONFIG, None))
+    commit(image, remove_storage_domain(image, "lake"))
+    with pytest.raises(UnknownStorageDomainError, match="there is no storage domain 'lake'; there are: none"):
+        remove_storage_domain(image, "lake")
+
+
+# -- where a topic is ------------------------------------------------------------------------------------
+
+
+def made(image: GrowingImage, **configs: str) -> PartitionRecord:
+    given = {name.replace("_", "."): value for name, value in configs.items()}
+    commit(
+        image,
+        create_topic(image, TOPIC, "id-orders", 1, 3, configs=given, check_configs=LogConfig.validated),
+    )
+    return state(image)
+
+
+def test_a_topic_is_made_where_its_config_says() -> None:
+    assert made(image_with()).domain == ""
+    image = image_with()
+    assert made(image, stratalog_storage_domain="lake").domain == "lake"
+    assert replica_root(image, state(image), 2) == f"{LAKE}/orders.id-orders"
+    commit(image, create_partitions(image, TOPIC, 2))
+    assert state(image, 1).domain == "lake"
+
+
+def test_the_default_of_all_topics_counts_and_a_topic_can_say_otherwise() -> None:
+    image = image_with()
+    folded(image, ConfigRecord("", DOMAIN_CONFIG, "lake"))
+    assert made(image).domain == "lake"
+    image = image_with()
+    folded(image, ConfigRecord("", DOMAIN_CONFIG, "lake"))
+    assert made(image, stratalog_storage_domain="").domain == ""
+    assert replica_root(image, state(image), 2) == "/data/2"
+
+
+def test_a_topic_is_not_made_in_an_unknown_or_a_perishable_domain() -> None:
+    image = image_with()
+    with pytest.raises(UnknownStorageDomainError, match="there is no storage domain 'sea'; there are: lake"):
+        made(image, stratalog_storage_domain="sea")
+    commit(image, add_storage_domain(image, "disk", "/shared", durable=False))
+    with pytest.raises(InvalidConfigError, match="disk, which is not durable"):
+        made(image, stratalog_storage_domain="disk")
+
+
+@pytest.mark.parametrize("wanted", ["", None, "sea"])
+def test_a_config_moves_no_topic(wanted: str | None) -> None:
+    image = image_with()
+    made(image, stratalog_storage_domain="lake")
+    with pytest.raises(InvalidConfigError, match="its partitions are in 'lake'"):
+        alter_config(image, TOPIC, {DOMAIN_CONFIG: wanted}, check_configs=LogConfig.validated)
+    assert alter_config(image, TOPIC, {DOMAIN_CONFIG: "lake"}, check_configs=LogConfig.validated).records == ()
+
+
+def test_the_deletion_of_a_topic_names_the_domains_with_its_tables() -> None:
+    image = image_with(shared((1, 2, 3), 1, (1, 2, 3)))
+    commit(image, delete_topic(image, TOPIC))
+    (deletion,) = image.deletions.values()
+    assert (deletion.brokers, deletion.domains) == ((1, 2, 3), ("lake",))
+
+
+# -- who leads it ----------------------------------------------------------------------------------------
+
+
+def test_each_live_replica_may_lead_though_it_was_never_in_the_isr() -> None:
+    image = image_with(shared((1, 2, 3), 1, (1,)))
+    commit(image, fence_brokers(image, {1: 11}))
+    assert brief(state(image)) == (2, (2, 3), 6)
+    assert state(image).unclean == 0
+    commit(image, fence_brokers(image, {2: 12, 3: 13}))
+    assert brief(state(image)) == (NO_LEADER, (2, 3), 7)
+    epoch = commit(image, register_broker(image, 1, "run-1b", "/data/1"))
+    assert epoch == 14
+    commit(image, online_partitions(image))
+    assert brief(state(image)) == (1, (1,), 8)
+    assert state(image).elr == ()
+
+
+def test_a_restart_begins_a_leader_epoch_and_takes_nobody_out_of_the_isr() -> None:
+    """The disk of the broker, perhaps another one, has nothing of the partition."""
+    image = image_with(shared((1, 2, 3), 2, (1, 2, 3)))
+    another_disk = FoundRoot(directory_id="new", held=frozenset())
+    commit(image, register_broker(image, 1, "run-1b", "/data/1", found=another_disk))
+    assert brief(state(image)) == (2, (1, 2, 3), 5)
+    commit(image, register_broker(image, 2, "run-2b", "/data/2", found=another_disk))
+    assert brief(state(image)) == (2, (1, 2, 3), 6)
+
+
+def test_a_controlled_shutdown_lets_another_live_replica_lead() -> None:
+    image = image_with(shared((1, 2, 3), 1, (1,)))
+    assert commit(image, shut_down_broker(image, 1, 11)) == ()
+    assert brief(state(image)) == (2, (2, 3), 6)
+
+
+def test_the_leader_adds_live_replicas_without_progress_of_theirs() -> None:
+    image = image_with(shared((1, 2, 3), 1, (1,)))
+    named = image.identified(TP)
+    change = IsrChange(named, 5, 9, (1, 2, 3), {2: 12, 3: 13})
+    commit(image, alter_partition(image, 1, 11, [change]))
+    assert brief(state(image)) == (1, (1, 2, 3), 5)
+
+
+def test_a_preferred_leader_outside_the_isr_leads() -> None:
+    image = image_with(shared((1, 2, 3), 2, (2,)))
+    commit(image, elect_leaders(image, ElectionType.PREFERRED, [TP]))
+    assert brief(state(image)) == (1, (1, 2, 3), 6)
+
+
+@pytest.mark.parametrize(
+    ("fenced", "target", "expected"),
+    [
+        ({}, (2, 3), (2, (2, 3), 6)),
+        ({}, (1, 2), (1, (1, 2), 6)),
+        ({}, (3, 2, 1), (1, (1, 2), 5)),
+        ({2: False}, (2, 3), (3, (3,), 6)),
+        ({2: False, 3: False}, (2, 3), (NO_LEADER, (2, 3), 6)),
+    ],
+)
+def test_a_reassignment_moves_no_byte_and_is_over_at_once(
+    fenced: dict[int, bool], target: tuple[int, ...], expected: tuple[int, tuple[int, ...], int]
+) -> None:
+    image = image_with(shared((1, 2, 3), 1, (1, 2)), fenced=fenced)
+    assert commit(image, alter_partition_reassignments(image, {TP: target})) == {TP: None}
+    assert brief(state(image)) == expected
+    assert (state(image).replicas, state(image).adding, state(image).removing) == (target, (), ())
+
+
+def test_a_table_that_is_gone_takes_its_partition_offline_until_somebody_looks_again() -> None:
+    image = image_with(shared((1, 2, 3), 1, (1, 2, 3)))
+    commit(image, report_offline(image, 1, 11, offline(image, TP, absent=True)))
+    assert brief(state(image)) == (NO_LEADER, (1, 2, 3), 6)
+    commit(image, online_partitions(image))
+    assert state(image).leader == NO_LEADER
+    commit(image, register_broker(image, 3, "run-3b", "/data/3"))
+    commit(image, online_partitions(image))
+    assert brief(state(image)) == (1, (1, 2, 3), 7)
+
+
+def test_a_leader_that_cannot_serve_gives_way() -> None:
+    image = image_with(shared((1, 2, 3), 1, (1, 2, 3)))
+    commit(image, report_offline(image, 1, 11, offline(image, TP)))
+    assert brief(state(image)) == (2, (2, 3), 6)

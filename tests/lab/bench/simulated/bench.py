@@ -108,6 +108,9 @@ def _round(lab: Lab, profile: str, layout: Layout, seed: int) -> CloudRound:
             for partition in range(PARTITIONS):
                 producer.send(topic, b"first", partition=partition).result(TIMEOUT_S)
         cloud.profile(profile)
+        time.sleep(SETTLE_S)
+        with _span(cloud) as idle:  # before there is anything to merge
+            time.sleep(IDLE_S)
         latencies: dict[str, list[float]] = {"closed loop": []}
         with _span(cloud) as closed:
             latencies["closed loop"] = _closed_loop(lab, cluster, topic)
@@ -119,9 +122,6 @@ def _round(lab: Lab, profile: str, layout: Layout, seed: int) -> CloudRound:
         )
         with _span(cloud) as bulk:
             bulk_bytes = _full_load(lab, cluster, topic)
-        time.sleep(SETTLE_S)
-        with _span(cloud) as idle:
-            time.sleep(IDLE_S)
         cloud.profile("0ms")  # the end is not measured
         acks = len(latencies["closed loop"])
         return CloudRound(latencies, closed(), bulk(), idle(), acks, bulk_bytes)

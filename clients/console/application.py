@@ -311,7 +311,6 @@ class Console:
         given = {key: value for key, value in asked.items() if key in known}
         acls = None if asker.authorizer is None else asker.cluster.view.image.acls
         key = (name, asker.principal, id(asker.cluster), tuple(sorted(given.items())))
-        json_path = f"/api/{name}" + (f"?{urlencode(given)}" if given else "")
         shown = {**dict.fromkeys(known), **asked}
         if name == "topics" and asked.get("more"):
             given["sizes"] = "on"
@@ -319,6 +318,7 @@ class Console:
             given.setdefault("seconds", "on")
         elif request.url.path == "/":
             given.setdefault("groups", str(LAGGING))
+        json_path = f"/api/{name}" + (f"?{urlencode(given)}" if given else "")
         try:
             answer = QUESTIONS[name].ask(asker, given)
         except StratalogError as reason:

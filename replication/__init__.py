@@ -2,7 +2,6 @@
 
 config, log_configs, conf_files, stores, broker_root  broker settings and their files; the roots and what marks them
 internal_topics, metrics, host_address, price_lists
-domain_claim   which cluster uses a place as a storage domain
 folders        names of folders: of replicas below a root, of topics below a storage domain
 client_pattern  regular expressions that somebody else sends
 html_table     descriptions as tables of HTML, for notebooks

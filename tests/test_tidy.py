@@ -31,7 +31,7 @@ FLOORS = {
     "wire/batches": "compression < headers < columns < record_batches",
     "replication": """cadence folders < log_configs host_address shared_fold < config client_pattern html_table
         < stores threads < conf_files internal_topics price_lists < requests
-        < metadata metrics < broker_root domain_claim controller progress < replica < leader < follower coordinator
+        < metadata metrics < broker_root controller progress < replica < leader < follower coordinator
         < broker fast_start < spark""",
     "replication/coordinator": "shard server_assignors topic_matches < groups transactions < runtime",
     "server": """bootstrap offset_spec http_redirects < view < metrics lag < process < admin batches < audit < request

@@ -15,7 +15,7 @@ from stratalog.jobs.command.opened import open_cluster
 from stratalog.jobs.command.terminal import DONE, UsageError
 from stratalog.jobs.command.tool import Command
 from stratalog.jobs.command.words import Words
-from stratalog.jobs.replicas.storage_cost import DOMAIN, METADATA_ROOT, REQUESTS, RootCost, costs_of_roots
+from stratalog.jobs.text.storage_cost import DOMAIN, METADATA_ROOT, REQUESTS, RootCost, costs_of_roots
 from stratalog.replication.price_lists import price_book
 from stratalog.server.admin.log_dirs import LogDirDescription
 from stratalog.server.view.cluster_view import ClusterView

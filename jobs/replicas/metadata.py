@@ -7,10 +7,13 @@ stopped, and writes a new metadata root.
 from __future__ import annotations
 
 import argparse
+import json
 import os
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
+from stratalog.clients.admin.admin import Admin
 from stratalog.clients.admin.metadata_backup import CHECK_MS, check_empty, check_stopped, read_inventory, restore_backup
 from stratalog.jobs.command.arguments import SERVERS, cluster_root
 from stratalog.jobs.command.flags import Flag, Rule, switch
@@ -18,10 +21,10 @@ from stratalog.jobs.command.progress import progress
 from stratalog.jobs.command.properties import read_text
 from stratalog.jobs.command.terminal import DONE, UsageError, complain
 from stratalog.jobs.command.tool import Command
-from stratalog.jobs.replicas.domains import domains
 from stratalog.replication.metadata.backup.backup import Backup, decode_backup, encode_backup, restored_records
 from stratalog.replication.metadata.backup.copies import newest_copy, take_backup
 from stratalog.replication.stores import DeltaStores, Stores
+from stratalog.server.admin.domains import StorageDomainDescription
 from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.files.cache import FileCache
 from stratalog.storage.objects.opened import open_store
@@ -165,6 +168,35 @@ def _to_restore(given: argparse.Namespace, stores: Stores) -> Backup:
     upto = f"up to offset {found.backup.end_offset}, of {taken:%Y-%m-%d %H:%M:%S} UTC"
     print(f"The newest copy is in {found.root}: {upto}.")
     return found.backup
+
+
+def domains(given: argparse.Namespace) -> int:
+    """Do what the flags ask for, and list the domains; the exit code."""
+    admin = Admin(cluster_root(given, "what storage domains there are is"))
+    if given.add is not None:
+        admin.add_storage_domain(given.add, given.url, durable=True if given.durable else None)
+    if given.remove is not None:
+        admin.remove_storage_domain(given.remove)
+    for each in admin.describe_storage_domains():
+        print(json.dumps(asdict(each), separators=(",", ":")) if given.json else domain_line(each))
+    return DONE
+
+
+def domain_line(domain: StorageDomainDescription) -> str:
+    """The line about one domain.
+
+    >>> domain_line(StorageDomainDescription("lake", "s3://b/kafka", True, ("orders",), 12)).split(chr(9))
+    ['Domain: lake', 'Url: s3://b/kafka', 'Durable: true', 'Topics: 1', 'Partitions: 12']
+    """
+    return "\t".join(
+        (
+            f"Domain: {domain.name}",
+            f"Url: {domain.url}",
+            f"Durable: {str(domain.durable).lower()}",
+            f"Topics: {len(domain.topics)}",
+            f"Partitions: {domain.partitions}",
+        )
+    )
 
 
 def metadata_backup(given: argparse.Namespace) -> int:

@@ -10,4 +10,5 @@ line_reader        lines of the console producer as records
 message_formatter  records as lines of the console consumer
 dump               lines and names of dump-log
 record_decoders    keys and values as dump-log shows them
+storage_cost   what the bytes of roots and storage domains cost where they are
 """

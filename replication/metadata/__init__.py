@@ -7,6 +7,7 @@ commit_polling   new commits of the log, polled for beside the loop that folds t
 states           Kafka's states of partitions and replicas
 state_changes    the transitions that records make: checked, and written to the state change log
 configs          cluster-wide configs, those of topics, brokers and groups
+domain_claim     which cluster uses a place as a storage domain
 storage_domains  where the table of a replica is
 client_quotas    quotas of clients
 acls             access control lists and the authorizer

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stratalog.replication.controller.storage_domains import add_storage_domain, check_apart, remove_storage_domain
-from stratalog.replication.domain_claim import claim_domain, end_claim
+from stratalog.replication.metadata.domain_claim import claim_domain, end_claim
 from stratalog.replication.metadata.records import StorageDomainRecord
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.objects.opened import open_store

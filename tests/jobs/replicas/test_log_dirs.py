@@ -10,7 +10,7 @@ import pytest
 
 from stratalog.clients.admin.admin import Admin
 from stratalog.jobs.replicas.log_dirs import main
-from stratalog.jobs.replicas.storage_cost import costs_of_roots
+from stratalog.jobs.text.storage_cost import costs_of_roots
 from stratalog.replication.price_lists import price_book
 from stratalog.server.admin.log_dirs import LogDirDescription, ReplicaInfo
 from stratalog.storage.errors import BrokerNotAvailableError

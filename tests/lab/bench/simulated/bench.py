@@ -32,29 +32,10 @@ OUTSIDE_READER = "tests.lab.bench.simulated.outside_reader"
 BULK_S, BULK_TABLES_MAX, BULK_VALUE_BYTES = 20, 2, 1_024
 SETTLE_S, IDLE_S = 40, 30
 TIMEOUT_S = 120
-DOMAIN = "bucket"
 
-Layout = Callable[[Cluster, str, str], str]
-"""Makes a topic, from the cluster, the bucket's URL below which everything lies, and a name, which it returns."""
-
-
-def copies(cluster: Cluster, _url: str, name: str) -> str:
-    """Three replicas, each in its broker's root."""
-    Admin(cluster).create_topic(name, PARTITIONS, BROKERS, None, min_insync_replicas=2)
-    return name
-
-
-def one_table(cluster: Cluster, url: str, name: str) -> str:
-    """Three replicas in one storage domain: one table for all brokers."""
-    if DOMAIN not in {each.name for each in Admin(cluster).describe_storage_domains()}:
-        Admin(cluster).add_storage_domain(DOMAIN, f"{url}/domain")
-    configs = {"stratalog.storage.domain": DOMAIN}
-    Admin(cluster).create_topic(name, PARTITIONS, BROKERS, None, min_insync_replicas=2, **configs)
-    return name
-
-
-LAYOUTS: Mapping[str, Layout] = {"": copies, "_domain": one_table}
-"""By the end of a bench's name."""
+LAYOUTS: Mapping[str, Mapping[str, object]] = {"": {"stratalog.storage.domain": ""}, "_domain": {}}
+"""What clusters are started with, by the end of a bench's name: three copies, or what a cluster in one bucket does by
+itself, one table for all brokers."""
 
 
 def simulated(profile: str, suffix: str, lab: Lab) -> Outcome:
@@ -101,9 +82,14 @@ def _bucket(seed: int) -> Iterator[tuple[SimulatedCloud, str]]:
                         os.environ[key] = value
 
 
-def _round(lab: Lab, profile: str, layout: Layout, seed: int) -> CloudRound:
-    with _bucket(seed) as (cloud, url), Cluster.start(url, BROKERS, fetcher="thread") as cluster:
-        topic = layout(cluster, url, lab.fresh("simulated"))
+def _topic(cluster: Cluster, name: str) -> str:
+    Admin(cluster).create_topic(name, PARTITIONS, BROKERS, None, min_insync_replicas=2)
+    return name
+
+
+def _round(lab: Lab, profile: str, layout: Mapping[str, object], seed: int) -> CloudRound:
+    with _bucket(seed) as (cloud, url), Cluster.start(url, BROKERS, fetcher="thread", config=layout) as cluster:
+        topic = _topic(cluster, lab.fresh("simulated"))
         with Producer(cluster, acks="all", linger_ms=0) as producer:
             for partition in range(PARTITIONS):
                 producer.send(topic, b"first", partition=partition).result(TIMEOUT_S)
@@ -118,7 +104,7 @@ def _round(lab: Lab, profile: str, layout: Layout, seed: int) -> CloudRound:
             _, moments = ours(lab, cluster, topic, OpenLoop(PARTITIONS, rate_per_s, WARM_S, WINDOW_S))
             latencies[f"{rate_per_s}/s"] = [moment.latency_ms for moment in moments]
         latencies["outside reader"] = times_to_reader_ms(
-            cluster, layout(cluster, url, lab.fresh("read")), lab.payload(100).value(0), READ_LOOP, OUTSIDE_READER
+            cluster, _topic(cluster, lab.fresh("read")), lab.payload(100).value(0), READ_LOOP, OUTSIDE_READER
         )
         with _span(cloud) as bulk:
             bulk_bytes = _full_load(lab, cluster, topic)

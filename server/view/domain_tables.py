@@ -6,7 +6,7 @@ run. A view polls the partitions that it was asked for lately, each by the name 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from stratalog.replication.metadata.records import PartitionRecord
@@ -23,6 +23,8 @@ from stratalog.storage.records import TopicPartition
 
 ASKED_MS = 60_000
 """The time without a question after which a partition is polled no more."""
+FOUND_AGAIN_MS = 1_000
+"""The time after which a view looks again which of the partitions are led in its process."""
 AT_ONCE = 16
 """Tables that are polled side by side, where each poll is a request: half of what a store makes at a time, since a
 first fold makes several requests of its own."""
@@ -46,6 +48,10 @@ class DomainTables:
         self._moved = moved
         self._known: dict[TopicPartition, Watermarks] = {}
         self._asked_ms: dict[TopicPartition, int] = {}
+        self._seen_puts = 0
+        self._elsewhere: tuple[tuple[int, int], tuple[PartitionRecord, ...]] = ((-1, 0), ())
+        """The partitions that were asked for lately and are not led in this process, as of a version of the metadata
+        and a time."""
 
     def wakes(self, reader: Waiting) -> None:
         """Wake a reader by what leaders of this process commit."""
@@ -55,6 +61,8 @@ class DomainTables:
         """The bounds of a partition in a domain; None while it has no table. `poll` False: as of the last `poll`, if
         there was one. StoreError, LogDirNotFoundError."""
         topic_partition = state.topic_partition
+        if topic_partition not in self._asked_ms:
+            self._elsewhere = (-1, 0), ()
         self._asked_ms[topic_partition] = self._topology.clock.monotonic_ms()
         known = self._known.get(topic_partition)
         if poll or known is None or known.topic_id != self._topic_id(state):
@@ -62,9 +70,16 @@ class DomainTables:
         return known
 
     def poll(self) -> None:
-        """Read the partitions that were asked for lately. What is out of reach is handled where it is asked for."""
+        """Read the partitions that were asked for lately: of those that are led in this process what its leaders have
+        put since. What is out of reach is handled where it is asked for."""
+        partitions = self._topology.image.partitions
+        self._seen_puts, put = self._led_here.put_since(self._seen_puts)
+        for topic_partition in put:
+            put_state = partitions.get(topic_partition)
+            if put_state is not None and topic_partition in self._asked_ms:
+                self._read_if_there(put_state)
         by_store: dict[str, list[PartitionRecord]] = {}
-        for state in self._lately():
+        for state in self._asked_elsewhere():
             by_store.setdefault(state.domain, []).append(state)
         for states in by_store.values():
             store = self._place(states[0])[0]
@@ -72,22 +87,31 @@ class DomainTables:
                 store.each(self._read_if_there, some)
 
     def places(self) -> Mapping[str, Place]:
-        """Where commits of those appear that were asked for lately."""
-        return {f"table {state.topic_partition}": self._place(state) for state in self._lately()}
+        """Where commits of those appear that were asked for lately; leaders of this process wake readers by
+        themselves."""
+        return {f"table {state.topic_partition}": self._place(state) for state in self._asked_elsewhere()}
 
     def distances(self) -> list[Distance]:
-        """How far the tables are that were asked for lately."""
-        return [self._distance_of(state) for state in self._lately()]
+        """How far the tables are that `poll` reads."""
+        return [self._place(state)[0].distance for state in self._asked_elsewhere()]
 
-    def _lately(self) -> Iterable[PartitionRecord]:
-        since_ms, partitions = self._topology.clock.monotonic_ms() - ASKED_MS, self._topology.image.partitions
+    def _asked_elsewhere(self) -> tuple[PartitionRecord, ...]:
+        """Those that were asked for lately and are not led in this process: found again with other metadata, after a
+        while, and when one is asked for the first time."""
+        now_ms, version = self._topology.clock.monotonic_ms(), self._topology.metadata_version
+        (known_version, found_ms), found = self._elsewhere
+        if known_version == version and now_ms - found_ms < FOUND_AGAIN_MS:
+            return found
+        partitions, made = self._topology.image.partitions, list[PartitionRecord]()
         for topic_partition, asked_ms in list(self._asked_ms.items()):
             state = partitions.get(topic_partition)
-            if state is None or not state.domain or asked_ms < since_ms:
+            if state is None or not state.domain or asked_ms < now_ms - ASKED_MS:
                 self._asked_ms.pop(topic_partition, None)
                 self._known.pop(topic_partition, None)
-            else:
-                yield state
+            elif self._led_here.get(topic_partition, self._topic_id(state), state.leader_epoch) is None:
+                made.append(state)
+        self._elsewhere = (version, now_ms), tuple(made)
+        return self._elsewhere[1]
 
     def _read_if_there(self, state: PartitionRecord) -> None:
         with suppress(StoreError, LogDirNotFoundError):
@@ -131,6 +155,3 @@ class DomainTables:
         found = replica_directory(self._topology.image, state, state.leader)
         assert found is not None  # a domain's, which needs no broker
         return self._topology.stores.objects(found[0]), f"{found[1]}/_delta_log/"
-
-    def _distance_of(self, state: PartitionRecord) -> Distance:
-        return self._place(state)[0].distance

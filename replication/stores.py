@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class Stores(Protocol):
-    """Tables and objects by root URL. A root is one storage domain: a broker's, or the metadata root."""
+    """Tables and objects by root URL. A root is a broker's, or that of the metadata."""
 
     def objects(self, root: str) -> ObjectStore:
         """Small objects below the root (progress, sessions, inbox)."""

@@ -59,7 +59,7 @@ REMOVES_RECORDS = {UpkeepWork.RETENTION, UpkeepWork.COMPACTION, UpkeepWork.ERASE
 
 @dataclass(frozen=True, slots=True)
 class BrokerIdentity:
-    """Which broker this is: its id, its storage domain and the failure domain that it stands in.
+    """Which broker this is: its id, its root and the failure domain that it stands in.
 
     endpoint  where clients reach it: `NAME://host:port` for each listener, with commas; None for nowhere
     """

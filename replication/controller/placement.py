@@ -2,7 +2,7 @@
 
 The first replicas of a topic's partitions go round the brokers from a start index; the other replicas follow at a shift
 that grows by one with each round, so that a dead broker's load spreads over all others. If every broker has a rack,
-brokers alternate by rack, and no rack gets a second replica before each has one. A broker has one storage domain, so
+brokers alternate by rack, and no rack gets a second replica before each has one. A broker has one root, so
 replicas never share one.
 """
 

@@ -275,7 +275,7 @@ class FollowedPartitions:
                 self._assign_later(str(topic_partition), reason)
 
     def _assign_later(self, what: str, reason: StratalogError) -> None:
-        """One storage domain is out of reach: the rest is followed, this is tried again."""
+        """One root is out of reach: the rest is followed, this is tried again."""
         _LOG.warning("broker %d cannot follow %s: %s", self.job.broker_id, what, reason)
         self._metadata.read_soon()
         self._is_assignment_due = True

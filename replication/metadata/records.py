@@ -78,7 +78,7 @@ class ClusterRecord(_KeyedRecord, key="cluster"):
 
 @dataclass(frozen=True, slots=True)
 class RegisterBrokerRecord(_KeyedRecord, key="broker/{0.broker_id}"):
-    """A broker process starts under a new broker epoch (KIP-380, KIP-631). `root`: the URL of its storage domain.
+    """A broker process starts under a new broker epoch (KIP-380, KIP-631). `root`: the URL of its replicas' place.
 
     directory_id  of the directory there (KIP-858): a replaced or emptied disk has another one. None: not recorded yet
     """

@@ -57,7 +57,7 @@ class BrokerProperties:
                 raise InvalidConfigError(f'Missing required configuration "{each.name}" which has no default value.')
         root, metadata_root = str(own[LOG_DIRS]), str(own[METADATA_ROOT])
         if "," in root:
-            raise invalid_value(LOG_DIRS, root, "Value must be one directory: a broker is one storage domain")
+            raise invalid_value(LOG_DIRS, root, "Value must be one directory: a broker has one root")
         places = _absolute(root), _absolute(metadata_root)
         if places[0] == places[1]:
             raise invalid_value(METADATA_ROOT, metadata_root, f"Value must differ from {LOG_DIRS}")

@@ -1,4 +1,4 @@
-"""The embedded cluster: several brokers with their storage domains in one Python process.
+"""The embedded cluster: several brokers with their roots in one Python process.
 
 I/O: directories, locks, threads and, through a fetch runner, Spark. `start("path")` makes or reopens `path/metadata`
 and `path/broker-1..n`: a folder, or an object store with a folder here for its lock and text logs. Each broker has one

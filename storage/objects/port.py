@@ -29,7 +29,7 @@ class ObjectMeta(NamedTuple):
 
 
 class ObjectStore(Protocol):
-    """One storage domain. Every call may raise StoreUnavailableError (a write may have been applied).
+    """One place on storage. Every call may raise StoreUnavailableError (a write may have been applied).
 
     Stores inherit from it: a method with a body here stands for an ability that they lack, and returns False or None.
 

@@ -81,7 +81,7 @@ class MemoryFiles:
 
 @dataclass(slots=True)
 class MemoryDisk:
-    """One storage domain. `access(operation, table, detail)` may switch actors or raise StoreUnavailableError:
+    """The tables of one root. `access(operation, table, detail)` may switch actors or raise StoreUnavailableError:
     before the effect the call is not applied, after it (`...:done`) the response is lost. `now_ms` dates objects. A
     copied file is written in so many pieces, each an `access`.
     Messages name tables by `root`. `kept_ms`: the age up to which commits stay, as on a far store."""

@@ -268,6 +268,9 @@ def _partition(
         last_known_elr=(),
         lost=(),
     )
+    if before.domain:
+        messages.append(f"{before.topic_partition} is in the storage domain '{before.domain}', whose table goes on")
+        return replace(after, isr=before.replicas, adding=(), removing=())
     if not holders:
         messages.append(f"no replica of {before.topic_partition} has a table: it comes back empty")
         return after

@@ -31,6 +31,7 @@ from stratalog.replication.metadata.records import (
     ProducerIdsRecord,
     RegisterBrokerRecord,
     RemoveTopicRecord,
+    StorageDomainRecord,
     TopicRecord,
     record_to_json,
 )
@@ -187,6 +188,15 @@ def test_a_topic_of_which_nothing_is_left_comes_back_empty() -> None:
     image, told = restored(root(1), root(2), root(3))
     assert image.partition(T0).leader_epoch == 5 + EPOCH_LEAP
     assert told == ("no replica of t-0 has a table: it comes back empty",)
+
+
+def test_a_partition_in_a_storage_domain_needs_no_table_in_a_root() -> None:
+    state = PartitionRecord("t", 0, (1, 2, 3), 1, 5, (1,), 9, 4, domain="lake")
+    image, told = restored(root(1), root(2), records=(*RECORDS, StorageDomainRecord("lake", "s3://b/x", True), state))
+    found = image.partition(T0)
+    assert (found.domain, found.isr, found.leader, found.lost) == ("lake", (1, 2, 3), NO_LEADER, ())
+    assert found.leader_epoch == 5 + EPOCH_LEAP
+    assert told == ("t-0 is in the storage domain 'lake', whose table goes on",)
 
 
 def test_a_topic_made_after_the_backup_is_taken_in() -> None:

@@ -46,8 +46,8 @@ OTHERS = [
 ]
 
 
-def test_kafkas_topic_configs_are_known_and_two_of_ours():
-    ours = {"segment.files.max", "stratalog.snapshot.retention.ms"}
+def test_kafkas_topic_configs_are_known_and_three_of_ours():
+    ours = {"segment.files.max", "stratalog.snapshot.retention.ms", "stratalog.storage.domain"}
     assert {key.name for key in TOPIC_CONFIGS} == {*SIXTEEN, *OTHERS, *ours}
 
 

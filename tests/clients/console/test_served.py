@@ -31,6 +31,7 @@ from stratalog.clients.schemas.schema_folder import SCHEMAS_TOPIC
 from stratalog.clients.testing.in_memory_cluster import InMemoryCluster
 from stratalog.jobs.command.opened import OpenedCluster, open_cluster
 from stratalog.replication.metadata.acls import ResourceType
+from stratalog.replication.metadata.records import NO_LEADER
 from stratalog.server.admin.admin import NewTopic
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage import errors
@@ -40,6 +41,7 @@ from tests.clients.console.asked_cluster import FEW_RIGHTS, NOW_MS, everybody, p
 from tests.clients.console.probes import Reader, absent_of, probes
 from tests.clients.console.test_application import log_in
 from tests.clients.console.test_equal_answers import StillClock, answer_to
+from tests.waiting import wait_until
 
 SECURED = {
     "listeners": "CLIENTS://127.0.0.1:0",
@@ -81,6 +83,7 @@ def fill(cluster: InMemoryCluster) -> Admin:
 def both() -> Iterator[tuple[OpenedCluster, OpenedCluster]]:
     with InMemoryCluster.start_new(1) as cluster:
         fill(cluster)
+        wait_until(lambda: ClusterView(cluster).image.controller_id != NO_LEADER)
         by_root = OpenedCluster(ClusterView(cluster), Admin(cluster), {})
         with open_cluster(named(cluster.bootstrap_servers), wait_ms=WAIT_MS) as served:
             yield by_root, served

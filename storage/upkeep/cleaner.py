@@ -296,7 +296,8 @@ class Cleaner(Chore):
         state, retention_ms = log.state, log.config.delete_retention_ms
         stated = self._stated()
         if stated is not None:
-            may_begin = stated.end_offset <= to_clean.end_offset
+            # its last records may be gone since, by an erasure: what counts is where that begins which stays
+            may_begin = stated.end_offset <= state.segments[len(to_clean.segments)].base_offset
         else:
             may_begin = is_due(to_clean, log.config, is_busy=view.is_busy, now_ms=now_ms)
         if last_offsets is None or not may_begin or not self._turn.acquire(self, to_clean.dirty_ratio, now_ms):

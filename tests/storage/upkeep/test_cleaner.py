@@ -436,6 +436,19 @@ def test_a_pass_that_ends_within_the_active_segment_by_now_is_begun_anew(replica
     assert log.state.cleaner.first_dirty_offset == log.segments[-1].base_offset
 
 
+def test_a_pass_goes_on_when_its_last_records_were_erased(replicas):
+    """Its last segment ends below the pass then: it waited for ever."""
+    log = filled(replicas)
+    log.config = compacted(segment_bytes=log.segments[0].size_bytes)
+    assert step(cleaner_of(log), view_of(log, 1)).work == UpkeepWork.COMPACTION
+    erased = [entry for entry in log.files if 10 <= entry.start_offset < 12]
+    log.replace_files(erased, [], leader_epoch=0, operation="ERASE", now_ms=1)
+    assert [segment.end_offset for segment in log.segments][-2] == 10
+    assert step(cleaner_of(log), view_of(log, 2)).work == UpkeepWork.COMPACTION
+    assert log.state.cleaner.under_way is None
+    assert log.state.cleaner.first_dirty_offset == 12
+
+
 def test_merges_of_another_session_do_not_end_a_pass(replicas):
     log = filled(replicas)
     log.config = compacted(segment_bytes=log.segments[0].size_bytes)

@@ -52,7 +52,7 @@ from tests.simulation.faults import Faults
 from tests.simulation.invariants import LAKE, Invariants, Violation
 from tests.simulation.metadata_model import MetadataModel
 from tests.simulation.scheduler import Actor, Scheduler, SimClock, SimExecutor, SimIds, SimPool, SimSideBySide, SimTurn
-from tests.simulation.stores import OTHER_TABLE, SimDisk, SimLogTable, SimObjects, continues_log
+from tests.simulation.stores import OTHER_TABLE, SimDisk, SimDomain, SimLogTable, SimObjects, continues_log
 from tests.storage.memory_table import MemoryFiles
 
 METADATA_ROOT = "memory:///metadata"
@@ -228,7 +228,8 @@ class SimCluster:
         )
         self.hosts = {i: self._host(i) for i in range(1, setting.brokers + 1)}
         seen, kept_ms = (self._lake_created, self._lake_deleted), setting.upkeep.keep_ms
-        self.lake = SimDisk(DOMAIN_ROOT, self.scheduler, self.clock, *seen, kept_ms)
+        self.lake = SimDomain(DOMAIN_ROOT, self.scheduler, self.clock, *seen, kept_ms)
+        self.lake.topic_ids = lambda: self.invariants.topic_ids.values()
         self.invariants = Invariants(
             {LAKE: self.lake, **{i: host.disk for i, host in self.hosts.items()}},
             session_silence_ms_min=SESSION_MS // 2,

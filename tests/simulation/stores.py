@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from random import Random
 
@@ -135,6 +135,17 @@ class SimDisk(MemoryDisk):
                     del files.commits[version]
                 else:
                     _tear(files, version, rng)
+
+
+class SimDomain(SimDisk):
+    """The tables of a storage domain. `topic_ids`: those of the topics that there are now."""
+
+    topic_ids: Callable[[], Collection[str]]
+
+    def answered(self, table: str, version: int, commit: Commit) -> None:
+        """What is committed to a table that is being deleted with its topic may be answered, and is nowhere."""
+        if table.partition("/")[0].rpartition(".")[2] in self.topic_ids():
+            super().answered(table, version, commit)
 
 
 def _tear(files: MemoryFiles, version: int, rng: Random) -> None:

@@ -6,7 +6,7 @@ run. A view polls the partitions that it was asked for lately, each by the name 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from stratalog.replication.metadata.records import PartitionRecord
@@ -18,6 +18,7 @@ from stratalog.server.view.partition_logs import PartitionLogs
 from stratalog.server.view.topology import ClusterTopology
 from stratalog.storage.errors import LogDirNotFoundError, StoreError, UnknownTopicOrPartitionError
 from stratalog.storage.objects.distance import Distance
+from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.objects.together import in_groups
 from stratalog.storage.records import TopicPartition
 
@@ -78,13 +79,14 @@ class DomainTables:
             put_state = partitions.get(topic_partition)
             if put_state is not None and topic_partition in self._asked_ms:
                 self._read_if_there(put_state)
-        by_store: dict[str, list[PartitionRecord]] = {}
-        for state in self._asked_elsewhere():
-            by_store.setdefault(state.domain, []).append(state)
-        for states in by_store.values():
-            store = self._place(states[0])[0]
-            for some in in_groups(states, AT_ONCE):
-                store.each(self._read_if_there, some)
+        for store, some in self._by_store(self._asked_elsewhere()):
+            store.each(self._read_if_there, some)
+
+    def read(self, states: Iterable[PartitionRecord]) -> None:
+        """Read these: `marks` without a poll returns what their tables hold now. Raises what the first that is out of
+        reach raises."""
+        for store, some in self._by_store(states):
+            store.each(self._read, some)
 
     def places(self) -> Mapping[str, Place]:
         """Where commits of those appear that were asked for lately; leaders of this process wake readers by
@@ -112,6 +114,15 @@ class DomainTables:
                 made.append(state)
         self._elsewhere = (version, now_ms), tuple(made)
         return self._elsewhere[1]
+
+    def _by_store(self, states: Iterable[PartitionRecord]) -> Iterator[tuple[ObjectStore, Sequence[PartitionRecord]]]:
+        """As many of one store as are read side by side."""
+        by_domain: dict[str, list[PartitionRecord]] = {}
+        for state in states:
+            by_domain.setdefault(state.domain, []).append(state)
+        for same in by_domain.values():
+            for some in in_groups(same, AT_ONCE):
+                yield self._place(same[0])[0], some
 
     def _read_if_there(self, state: PartitionRecord) -> None:
         with suppress(StoreError, LogDirNotFoundError):

@@ -64,12 +64,15 @@ class PublishedWatermarks:
     def of_all(
         self, topic_partitions: Iterable[TopicPartition], timeout_ms: int | None = None, *, needs_end: bool = True
     ) -> dict[TopicPartition, Watermarks]:
-        """As `of` for each; metadata and each leader's progress are read once for all that have started."""
+        """As `of` for each; metadata, each leader's progress and each table in a storage domain are read once for all
+        that have started."""
         wanted = list(topic_partitions)
         if len(wanted) < 2:
             return {tp: self.of(tp, timeout_ms, needs_end=needs_end) for tp in wanted}
         self._topology.refresh()
-        for leader in {self._topology.partition_state(tp).leader for tp in wanted} - {NO_LEADER}:
+        states = [self._topology.partition_state(tp) for tp in wanted]
+        self._tables.read(state for state in states if state.domain)
+        for leader in {state.leader for state in states if not state.domain} - {NO_LEADER}:
             progress = self._topology.leader_progress(leader)
             if progress is not None:
                 progress.poll()

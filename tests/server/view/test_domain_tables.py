@@ -69,6 +69,17 @@ def test_a_reader_elsewhere_has_what_was_acknowledged_before_anything_else_is_pu
         assert values_in(view) == [b"%d" % each for each in range(number + 1)]
 
 
+def test_a_reader_that_asks_for_several_again_has_what_came_since(cluster: InMemoryCluster) -> None:
+    """As each batch read of one Spark session does: one view, several partitions, no wait in between."""
+    cluster.admin().create_topics([NewTopic("refunds", 1, 3, DOMAIN)])
+    both = [ORDERS, TopicPartition("refunds", 0)]
+    views = [ClusterView(cluster.root), ReadCommittedView(cluster.root)]
+    for number in range(3):
+        sent(cluster, b"%d" % number)
+        for view in views:
+            assert view.offsets.end_offsets(both) == {ORDERS: number + 1, both[1]: 0}
+
+
 @pytest.mark.parametrize("is_elsewhere", [False, True])
 def test_a_consumer_that_waits_is_woken_by_a_commit(cluster: InMemoryCluster, is_elsewhere: bool) -> None:
     """By what a leader of this process says, or by the table's log, which is watched."""

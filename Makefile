@@ -26,7 +26,7 @@
 #   make bench      side by side with a real Kafka, about 20 minutes: docs/BENCHMARKS.md; needs mvn and java
 #   make soak       100,000 commits, ten minutes under retention, half an hour of 400 commits/s: docs/BENCHMARKS.md
 #   make bench-long the benches that take minutes each: memory, 500 partitions; needs mvn and java
-#   make bench-cloud  latency, requests and dollars in a simulated bucket, about 40 minutes: docs/BENCHMARKS.md; needs go
+#   make bench-cloud  latency, requests and dollars in a simulated bucket, about 80 minutes: docs/BENCHMARKS.md; needs go
 #   make notebooks  runs every notebook and writes docs/notebooks, with outputs and pictures
 #   make oracle     what Kafka's own classes answer, for tests/replication/oracle, and Avro's; needs mvn and java
 #   make differential  hundreds of requests to a real Kafka and to stratalog, compared; needs mvn and java

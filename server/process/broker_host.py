@@ -186,8 +186,8 @@ class BrokerHost:
         return "thread" if isinstance(self.runner, ThreadFetchRunner) else "spark"
 
     def running_brokers(self) -> dict[int, Broker]:
-        """The running brokers by id."""
-        return {broker_id: running.broker for broker_id, running in self.running.items()}
+        """The running brokers by id; another may begin or end meanwhile, by another thread."""
+        return {broker_id: running.broker for broker_id, running in list(self.running.items())}
 
     @property
     def root(self) -> str:
@@ -195,8 +195,8 @@ class BrokerHost:
         return self.hosted.metadata_root
 
     def brokers(self) -> dict[int, BrokerCalls]:
-        """What clients call of the running brokers, by id."""
-        return {broker_id: running.broker.calls for broker_id, running in self.running.items()}
+        """What clients call of the running brokers, by id; as `running_brokers`, from any thread."""
+        return {broker_id: running.broker.calls for broker_id, running in list(self.running.items())}
 
     def inbox(self, broker_id: int) -> BrokerInbox:
         """The inbox of a running broker."""

@@ -390,6 +390,14 @@ class SimTurn:
             self.__enter__()
 
 
+def _settle(future: Future[Any], work: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    """Do the work; its outcome is the future's."""
+    try:
+        future.set_result(work(*args, **kwargs))
+    except Exception as failure:  # noqa: BLE001 - its owner raises it
+        future.set_exception(failure)
+
+
 class SimExecutor(Executor):
     """The executor of one process: each piece of work begins after some time, on its host."""
 
@@ -403,10 +411,7 @@ class SimExecutor(Executor):
         future: Future[Any] = Future()
 
         def run() -> None:
-            try:
-                future.set_result(work(*args, **kwargs))
-            except Exception as failure:  # noqa: BLE001 - its owner raises it
-                future.set_exception(failure)
+            _settle(future, work, *args, **kwargs)
 
         duration_ms = self._scheduler.random.randrange(self._duration_ms_max // 2, self._duration_ms_max)
         self._scheduler.spawn(self._name, self._host, run, duration_ms)
@@ -426,10 +431,7 @@ class SimPool(Executor):
         future: Future[Any] = Future()
 
         def run() -> None:
-            try:
-                future.set_result(work(*args, **kwargs))
-            except Exception as failure:  # noqa: BLE001 - its owner raises it
-                future.set_exception(failure)
+            _settle(future, work, *args, **kwargs)
             if actor in self._actors:
                 self._actors.remove(actor)
 

@@ -111,6 +111,8 @@ APPEND_RETRY = Bound(
 LOG_ENDS_RETRY = Bound(200, "the pause of reads of log ends after a root did not answer", "a leader waits for them")
 LOG_ENDS_WAIT = Bound(1_000, "the longest wait of a thread that has no log end to read", "a question wakes it")
 REMOVALS = Bound(50, "the time of one round of removals of replicas", "the rest follows in the next round")
+LEFT_TABLE_RETRY = BackOff(first_ms=5_000, most_ms=60_000)
+"""The pauses until a table in a storage domain that its partition left has rested, or the domain answers."""
 STRAYS_SEARCHED = Bound(
     60_000, "the interval of the search for tables that no partition of a broker knows of", "it lists the root"
 )

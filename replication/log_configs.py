@@ -38,6 +38,7 @@ SYNONYMS: dict[str, tuple[LogConfigSynonym, ...]] = {
         "compression.type",
         "compression.zstd.level",
         "min.insync.replicas",
+        "stratalog.storage.copies",
         "stratalog.storage.domain",
     ),
     **_one(
@@ -83,7 +84,9 @@ DYNAMIC_LOG_CONFIGS = ConfigDef(
     [TOPIC_CONFIGS.key(topic)._replace(name=default) for topic, default in DEFAULT_NAMES.items() if topic in SYNONYMS],
 )
 """Those of the broker configs that can be altered while brokers run."""
-CLUSTERS_OWN = frozenset({"log.cleanup.policy", "min.insync.replicas", "stratalog.storage.domain"})
+CLUSTERS_OWN = frozenset(
+    {"log.cleanup.policy", "min.insync.replicas", "stratalog.storage.copies", "stratalog.storage.domain"}
+)
 """Those that one broker cannot have for itself: also clients and the controller act by them."""
 
 TopicDefaults = tuple[tuple[str, str], ...]

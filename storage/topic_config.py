@@ -147,12 +147,19 @@ class LogConfig:
         "How long a merged, compacted or expired file stays for readers of an older version of the table, if the disk "
         "has room; at least file.delete.delay.ms, which alone holds for what an erasure removed.",
     )
+    stratalog_storage_copies: tuple[str, ...] = config_field(
+        "LIST",
+        (),
+        "",
+        "Further storage domains, each with a copy of the topic that brokers of its own follow into and may lead from; "
+        "'brokers': in these brokers' roots. Altered, copies are made or end while the topic is in use.",
+    )
     stratalog_storage_domain: str = config_field(
         "STRING",
         "",
         "",
-        "The storage domain in which a topic is placed when it is made: there a partition has one table for all its "
-        "brokers. Empty: each replica has a table in its broker's root.",
+        "The storage domain with a topic's tables: there a partition has one for all its brokers. Empty: each replica "
+        "has a table in its broker's root. Altered, the topic moves while it is in use.",
     )
     unclean_leader_election_enable: bool = config_field(
         "BOOLEAN", False, "", "Whether a replica that is not in sync may lead when no other is left, losing records."

@@ -57,7 +57,9 @@ lost, as after an unclean election.
 A storage domain is a place that keeps what is stored there by itself: a bucket's prefix, or a replicated file system
 that all brokers see (--durable says that it is one). A topic whose stratalog.storage.domain names it has one table a
 partition there, for all its brokers: no copies, no followers. All brokers need credentials for it. One cluster uses a
-place: the object stratalog-domain.json there says which.
+place: the object stratalog-domain.json there says which. Set stratalog.storage.domain of a topic to move it, and
+stratalog.storage.copies to have it followed into other domains (strata configs); strata reassign-partitions --list
+shows what is under way. --racks says which brokers use a domain, as those of its region.
 
 exit code: 0 when it was done, 1 with a line on standard error when not; a refused restore writes nothing
 """
@@ -81,7 +83,9 @@ FLAGS = {"": (
     Flag("add", "NAME", "The storage domain to add, before all are listed."),
     Flag("url", "URL", "Its place: a URL, or a directory that all brokers see."),
     switch("durable", "What is stored there survives the loss of any machine, although it is no object store."),
+    Flag("racks", "RACK[,RACK]", "The broker.rack of the brokers that use it; without it any."),
     Flag("remove", "NAME", "The storage domain to forget, in which nothing is."),
+    switch("lost", "With --remove: its place is gone for good, tables that were left there are not deleted before."),
     switch("json", "Print a JSON object a line for each domain."),
 )}
 RULES = (
@@ -94,11 +98,13 @@ RULES = (
               '--broker-root, --dry-run and --allow-unreadable go with "restore"'),
     *Rule.not_with(DOMAINS, "output input broker-root dry-run allow-unreadable",
                    'Option "[{}]" can\'t be used with "{}"'),
-    *Rule.not_with(BACKUP, "add url durable remove json", '"[{}]" goes with "domains", not with "{}"'),
-    *Rule.not_with(RESTORE, "add url durable remove json", '"[{}]" goes with "domains", not with "{}"'),
+    *Rule.not_with(BACKUP, "add url durable racks remove lost json", '"[{}]" goes with "domains", not with "{}"'),
+    *Rule.not_with(RESTORE, "add url durable racks remove lost json", '"[{}]" goes with "domains", not with "{}"'),
     *Rule.required("url", "add"),
     *Rule.required("add", "url"),
     *Rule.required("add", "durable"),
+    *Rule.required("add", "racks"),
+    *Rule.required("remove", "lost"),
 )
 # fmt: on
 
@@ -174,9 +180,10 @@ def domains(given: argparse.Namespace) -> int:
     """Do what the flags ask for, and list the domains; the exit code."""
     admin = Admin(cluster_root(given, "what storage domains there are is"))
     if given.add is not None:
-        admin.add_storage_domain(given.add, given.url, durable=True if given.durable else None)
+        racks = None if given.racks is None else [each.strip() for each in given.racks.split(",") if each.strip()]
+        admin.add_storage_domain(given.add, given.url, durable=True if given.durable else None, racks=racks)
     if given.remove is not None:
-        admin.remove_storage_domain(given.remove)
+        admin.remove_storage_domain(given.remove, is_lost=given.lost)
     for each in admin.describe_storage_domains():
         print(json.dumps(asdict(each), separators=(",", ":")) if given.json else domain_line(each))
     return DONE

@@ -64,7 +64,7 @@ class LoopAppends:
             self.turn_interval.moved(replica.state.topic_partition, now_ms)
             loop.turn.to_publish.add(replica.state.topic_partition)
             loop.raise_high_watermark(replica.state.topic_partition, now_ms)
-            if replica.state.domain:  # its commit is all that readers wait for
+            if replica.state.has_one_table:  # its commit is all that readers wait for
                 self._show(replica)
                 replica.complete_waiting()
         if moved:  # records, or the start of an epoch
@@ -77,10 +77,10 @@ class LoopAppends:
         assert self._progress is not None
         loop, turn = self._loop, self._loop.turn
         moved = [loop.leaders[tp] for tp in turn.to_publish if tp in loop.leaders]
-        shared = [replica for replica in moved if replica.state.domain]
+        shared = [replica for replica in moved if replica.state.has_one_table]
         for replica in shared:
             self._show(replica)
-        own = (replica for replica in moved if not replica.state.domain)
+        own = (replica for replica in moved if not replica.state.has_one_table)
         entries = [progress for replica in own if (progress := replica.progress()) is not None]
         with_beat = [progress for replica in shared if (progress := replica.progress()) is not None]
         beat_is_due = self._polls.is_due("beat", turn.begun_ms, loop.config.broker_heartbeat_interval_ms)

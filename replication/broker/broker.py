@@ -45,7 +45,7 @@ from stratalog.replication.metrics import BrokerMetrics, Metric, RunState
 from stratalog.replication.progress.follower_watch import FollowerWatch
 from stratalog.replication.progress.known_committed import remove_old_progress
 from stratalog.replication.progress.of_leader import LeaderProgress
-from stratalog.replication.replica.removal import ReplicaDeletions
+from stratalog.replication.replica.deletions import ReplicaDeletions
 from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.replication.requests.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from stratalog.replication.stores import AppendStores, Ports, StoresBeside
@@ -344,6 +344,7 @@ class Broker:
         upkeep_ms = self.config.stratalog_upkeep_interval_ms
         if self._polls.is_due("upkeep", turn.begun_ms, upkeep_ms) or hosted.is_upkeep_pressing:
             attempt(lambda: turn.to_publish.update(hosted.keep_up()))
+            attempt(lambda: self._removed_topics.left.step(self.broker_epoch, turn.begun_ms))
 
     def _keep_registered(self, now_ms: int) -> None:
         if not self._registration.is_announced:

@@ -183,7 +183,7 @@ class HostedReplicas:
         topic_id, state = image.topic_ids.get(topic_partition.topic, ""), image.partitions.get(topic_partition)
         self.removals.finish(topic_partition, state, now_ms)
         self._stop_older(topic_partition, topic_id)
-        transition = self._transition(topic_partition, state, topic_id)
+        transition, applied = self._transition(topic_partition, state, topic_id), self._applied(topic_partition)
         match transition:
             case BecomeLeader(state=new):
                 self._become_leader(new, topic_id, image)
@@ -197,21 +197,40 @@ class HostedReplicas:
                     self._reconfigure(topic_partition, image)
                     self._log_state(new, "ISR updated")
             case StopReplica():
-                if state is not None and state.domain:  # the table is that of those to which it is assigned
-                    self.stop_leading(topic_partition, NOT_ASSIGNED)
-                    self._forget(topic_partition)
-                elif state is not None:
-                    self.stop_leading(topic_partition, NOT_ASSIGNED)
-                    self.removals.begin(topic_partition, topic_id, state.leader_epoch)
-                    self.removals.seal_some(now_ms)
+                if state is not None:
+                    self._leave(applied, topic_id, state, now_ms)
                 return False
             case Ignore(reason=reason):
                 self._reconfigure(topic_partition, image)
                 if reason:
                     STATE_CHANGE_LOG.warning("[Broker %d] %s: %s", self.tables.broker_id, topic_partition, reason)
                 return False
-        self._replicas[topic_partition] = LocalReplica(new, topic_id)
+        self._replicas[topic_partition] = local = LocalReplica(new, topic_id)
+        if applied is not None and self._is_in_domain(local) and not self._is_in_domain(applied):
+            self.removals.begin(topic_partition, topic_id, new.leader_epoch)
         return isinstance(transition, BecomeLeader)
+
+    def _leave(self, applied: LocalReplica | None, topic_id: str, state: PartitionRecord, now_ms: int) -> None:
+        """This broker has no replica any more, by this state. A table in a storage domain is that of others."""
+        topic_partition = state.topic_partition
+        self.stop_leading(topic_partition, NOT_ASSIGNED)
+        if applied is not None and self._is_in_domain(applied):
+            self._forget(topic_partition)
+            return
+        self.removals.begin(topic_partition, topic_id, state.leader_epoch)
+        self.removals.seal_some(now_ms)
+
+    def _applied(self, topic_partition: TopicPartition) -> LocalReplica | None:
+        """What was applied last, also before this broker was fenced."""
+        held = self._replicas.get(topic_partition)
+        return held.applied if isinstance(held, StoppedReplica) else held
+
+    def _is_applied_in_root(self, topic_partition: TopicPartition) -> bool:
+        applied = self._applied(topic_partition)
+        return applied is not None and not self._is_in_domain(applied)
+
+    def _is_in_domain(self, local: LocalReplica) -> bool:
+        return bool(local.state.domain_of(self.tables.broker_id))
 
     def _transition(self, topic_partition: TopicPartition, state: PartitionRecord | None, topic_id: str) -> Transition:
         local = self._replicas.get(topic_partition)
@@ -225,15 +244,16 @@ class HostedReplicas:
 
     def _stop_older(self, topic_partition: TopicPartition, topic_id: str) -> None:
         """What was applied is of an older topic of this name, which was deleted."""
-        held = self._replicas.get(topic_partition)
-        applied = held.applied if isinstance(held, StoppedReplica) else held
+        applied = self._applied(topic_partition)
         if applied is not None and applied.topic_id != topic_id:
             self._stop_deleted(applied)
 
     def _sealed(self, topic_partition: TopicPartition) -> int:
-        """A replica that left is sealed. Returns its `file.delete.delay.ms`."""
+        """A replica that left the root is sealed. Returns its `file.delete.delay.ms`."""
         delay_ms = self._settings.configs.of(topic_partition.topic, self._image()).file_delete_delay_ms
-        self._forget(topic_partition)
+        applied = self._applied(topic_partition)
+        if applied is None or not self._is_in_domain(applied):
+            self._forget(topic_partition)
         return delay_ms
 
     def _forget(self, topic_partition: TopicPartition) -> None:
@@ -242,11 +262,10 @@ class HostedReplicas:
 
     def _maybe_sealed(self) -> set[TopicPartition]:
         """Replicas that may wait for the deletion of a sealed table: only those that are not in sync do."""
-        held = [each.state for each in self._replicas.values() if isinstance(each, LocalReplica)]
-        applied = [state for state in held if not state.domain]
+        applied = [each.state for each in self._replicas.values() if isinstance(each, LocalReplica)]
         tables = self.tables
-        out_of_sync = {s.topic_partition for s in applied if tables.broker_id not in s.isr and tables.is_assigned(s)}
-        starting = (tp for tp, leader in self.leaders.items() if leader.is_starting and not leader.state.domain)
+        out_of_sync = {s.topic_partition for s in applied if tables.broker_id not in s.isr and tables.is_in_root(s)}
+        starting = (tp for tp, leader in self.leaders.items() if leader.is_starting and tables.is_in_root(leader.state))
         return out_of_sync.union(starting)
 
     # -- leading -----------------------------------------------------------------------------------------
@@ -279,14 +298,14 @@ class HostedReplicas:
         """The configs of a led partition's log. In a storage domain there is no other copy of what was acknowledged:
         where writes are not durable once they are answered, each commit is synced before its answer."""
         config = self._settings.configs.of(state.topic, image)
-        return replace(config, flush_messages=1) if state.domain else config
+        return replace(config, flush_messages=1) if state.domain_of(self.tables.broker_id) else config
 
     def _stop_deleted(self, applied: LocalReplica) -> None:
         """The topic is gone: drop its table, but not one that a session has made for a new topic of that name.
         `ReplicaDeletions` drops those in storage domains."""
         topic_partition, reason = applied.state.topic_partition, "its topic was deleted"
         self.stop_leading(topic_partition, reason, errors.UnknownTopicOrPartitionError)
-        if not applied.state.domain:
+        if not self._is_in_domain(applied):
             table = self.tables.table(topic_partition)
             table.drop(lambda: is_of_topic(table, (applied.topic_id,), self.tables.clock, self.tables.ports.ids))
         self._forget(topic_partition)
@@ -329,7 +348,7 @@ class HostedReplicas:
         it removed records: a reader refreshes its fold of an idle log only once the leader publishes a newer version.
         """
         now_ms = self.tables.clock.monotonic_ms()
-        self.removals.find_strays(self._image, self._replicas, now_ms)
+        self.removals.find_strays(self._image, self._is_applied_in_root, now_ms)
         self.removals.find_sealed(self._maybe_sealed, now_ms)
         self.removals.seal_some(now_ms)
         self.removals.delete_some(now_ms)

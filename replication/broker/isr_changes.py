@@ -63,9 +63,9 @@ class IsrChanges:
         return bool(moved)
 
     def brokers_came(self) -> None:
-        """Brokers registered: in storage domains they are in sync from now on."""
-        led = self._loop.leaders.items()
-        waiting = {tp for tp, each in led if each.state.domain and len(each.state.isr) < len(each.state.replicas)}
+        """Brokers registered: those that have a leader's table, in a storage domain, are in sync from now on."""
+        led, own = self._loop.leaders.items(), self._loop.broker_id
+        waiting = {tp for tp, each in led if any(r not in each.state.isr for r in each.state.sharing(own))}
         self._loop.turn.to_expand |= waiting
 
     def propose(self) -> None:
@@ -88,7 +88,7 @@ class IsrChanges:
                 partition,
                 loop.leaders[partition.state.topic_partition].topic_id,
                 isr,
-                registered if partition.state.domain else caught_up,
+                caught_up | {r: epoch for r, epoch in registered.items() if partition.state.domain_of(r)},
             )
             for partition, isr in wanted
         ]

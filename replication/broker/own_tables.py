@@ -45,14 +45,14 @@ class OwnTables:
 
     def table_of(self, state: PartitionRecord, image: ClusterImage) -> LogTable:
         """That of the broker's replica: in a storage domain it is the others', too."""
-        root = replica_root(image, state, self.broker_id) if state.domain else self._root
+        root = replica_root(image, state, self.broker_id) if state.domain_of(self.broker_id) else self._root
         assert root is not None
         return self.ports.stores.table(root, state.topic_partition)
 
     def had_records(self, image: ClusterImage, state: PartitionRecord, topic_id: str) -> bool:
         """Whether this broker has published that there are records of the partition; in a storage domain, whether any
         of its replicas has, as far as their roots answer."""
-        if not state.domain:
+        if not state.domain_of(self.broker_id):
             return had_records(self.objects, state, topic_id)
         for broker_id in state.replicas:
             broker = image.brokers.get(broker_id)
@@ -72,6 +72,10 @@ class OwnTables:
     def is_assigned(self, state: PartitionRecord | None) -> bool:
         """Whether this broker has a replica of the partition, by its state."""
         return state is not None and self.broker_id in state.replicas
+
+    def is_in_root(self, state: PartitionRecord | None) -> bool:
+        """Whether this broker has a replica of the partition in its root, by its state."""
+        return state is not None and self.broker_id in state.replicas and not state.domain_of(self.broker_id)
 
     def log(self, what: str) -> None:
         """A line of the state change log."""
@@ -104,7 +108,7 @@ class OwnTables:
             return sealed
         for topic_partition in self.names():
             table = self.table(topic_partition)
-            if self.is_assigned(image.partitions.get(topic_partition)):
+            if self.is_in_root(image.partitions.get(topic_partition)):
                 table.recover_tail()
                 if self.is_sealed(table):
                     self.log(f"removes replica {topic_partition}, which was to be deleted: it is copied again")

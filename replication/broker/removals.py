@@ -5,7 +5,7 @@ drops tables of the broker's root. What fails is tried again in the next round.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 from stratalog.replication import cadence
 from stratalog.replication.broker.own_tables import OwnTables
@@ -46,7 +46,7 @@ class ReplicaRemovals:
         return [tp for tp, removal in self._removals.items() if isinstance(removal, Leaving)]
 
     def begin(self, topic_partition: TopicPartition, topic_id: str, leader_epoch: int) -> None:
-        """This replica left the assignment in this leader epoch."""
+        """This replica left the assignment, or moved to a storage domain, in this leader epoch."""
         self._removals[topic_partition] = Leaving(topic_id, leader_epoch)
 
     def is_to_be_deleted(self, topic_partition: TopicPartition, now_ms: int) -> None:
@@ -55,10 +55,10 @@ class ReplicaRemovals:
 
     def finish(self, topic_partition: TopicPartition, state: PartitionRecord | None, now_ms: int) -> None:
         """Finish what an older state began, before this newer one is applied."""
-        is_assigned = self._tables.is_assigned(state)
-        if isinstance(self._removals.get(topic_partition), Leaving) and (is_assigned or state is None):
+        is_in_root = self._tables.is_in_root(state)
+        if isinstance(self._removals.get(topic_partition), Leaving) and (is_in_root or state is None):
             self._seal(topic_partition, now_ms)
-        if isinstance(self._removals.get(topic_partition), Sealed) and is_assigned:
+        if isinstance(self._removals.get(topic_partition), Sealed) and is_in_root:
             self._delete(topic_partition, now_ms)  # assigned again: it is copied again
 
     def seal_some(self, begun_ms: int) -> None:
@@ -108,12 +108,14 @@ class ReplicaRemovals:
 
     # -- searches ----------------------------------------------------------------------------------------
 
-    def find_strays(self, image: Callable[[], ClusterImage], applied: Collection[TopicPartition], now_ms: int) -> None:
+    def find_strays(
+        self, image: Callable[[], ClusterImage], is_applied: Callable[[TopicPartition], bool], now_ms: int
+    ) -> None:
         """Find tables that fetch sessions made for an assignment that was over before this broker's loop knew of it, or
         made again before they knew of its end. A table of an unknown topic waits for the next start: the topic may
         be so new that only the sessions know it.
 
-        applied  the replicas that a state was applied to: one may still lead, and is stopped before
+        is_applied  whether a state was applied to this replica in the root: it may still lead, and is stopped before
         """
         if not self.applies or now_ms < self._strays_due_ms:
             return
@@ -121,8 +123,8 @@ class ReplicaRemovals:
         tables, newest = self._tables.names(), image()
         for topic_partition in tables:
             state, removal = newest.partitions.get(topic_partition), self._removals.get(topic_partition)
-            is_its = state is None or self._tables.is_assigned(state)
-            if is_its or isinstance(removal, Sealed) or topic_partition in applied:
+            is_its = state is None or self._tables.is_in_root(state)
+            if is_its or isinstance(removal, Sealed) or is_applied(topic_partition):
                 continue
             assert state is not None
             if self._tables.table(topic_partition).snapshot() is not None:

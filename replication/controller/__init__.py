@@ -8,7 +8,7 @@ election/           who leads a partition next, and who may
 placement           assignment of replicas to brokers
 cluster_configs     cluster-wide configs altered, and what follows for eligible leaders
 topics              topics created, grown, configured, deleted
-storage_domains     places that replicas share: which there are, and where a topic is made
+domains/            places that replicas share: which there are, and how topics move
 topic_deletion      the deletion of a removed topic's replicas, broker by broker
 tombstones          ends records of the metadata log that mean nothing any more
 history_writer      appends partition states to the history before compaction removes them

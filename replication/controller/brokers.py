@@ -194,7 +194,7 @@ class _Restart:
 
     def applied_to(self, partition: PartitionRecord) -> PartitionRecord | None:
         """The partition after the registration; None when nothing changes."""
-        if partition.domain:
+        if partition.domain_of(self.broker_id):
             return self._applied_in_domain(partition)
         if self.broker_id not in partition.isr:
             is_eligible = self.broker_id in partition.elr and not self.is_intact
@@ -214,7 +214,8 @@ class _Restart:
     def _applied_in_domain(self, partition: PartitionRecord) -> PartitionRecord | None:
         """The broker's disk has nothing of it. A table that was gone is looked for again."""
         if self.broker_id in partition.lost:
-            return replace(self._changed(partition), lost=())
+            sharing = partition.sharing(self.broker_id)
+            return replace(self._changed(partition), lost=tuple(r for r in partition.lost if r not in sharing))
         if partition.leader != self.broker_id:
             return None
         leader = NO_LEADER if self.recovers else self.broker_id
@@ -231,9 +232,11 @@ class _Restart:
 
 
 def _others(partition: PartitionRecord, broker_id: int) -> tuple[int, ...]:
-    """The replicas besides the broker that have every committed record: the rest of the ISR, else the ELR."""
-    staying = tuple(r for r in partition.isr if r != broker_id)
-    return staying or tuple(r for r in partition.elr if r != broker_id)
+    """The replicas with another table than the broker's that have every committed record: the rest of the ISR, else the
+    ELR."""
+    sharing = partition.sharing(broker_id)
+    staying = tuple(r for r in partition.isr if r not in sharing)
+    return staying or tuple(r for r in partition.elr if r not in sharing)
 
 
 def _without_log(
@@ -241,18 +244,15 @@ def _without_log(
 ) -> PartitionRecord:
     """The partition when the log of a member of its ISR cannot be counted on any more. The others lead, or are waited
     for; without others nobody leads, and the member stays as a lost one."""
-    if partition.domain:  # the others have no other table
-        offline = partition.changed(controller_epoch=controller_epoch, leader=NO_LEADER, bump_leader_epoch=True)
-        return replace(offline, lost=partition.isr)
-    others = _others(partition, broker_id)
+    others, sharing = _others(partition, broker_id), partition.sharing(broker_id)
     if not others:
         offline = partition.changed(controller_epoch=controller_epoch, leader=NO_LEADER, bump_leader_epoch=True)
-        return replace(offline, lost=(broker_id,))
-    if partition.leader != broker_id:
+        return replace(offline, lost=sharing)
+    if partition.leader not in sharing:
         is_led = partition.leader != NO_LEADER  # else the ELR may take the place of the ISR: not under the same epoch
         return partition.changed(controller_epoch=controller_epoch, isr=others, bump_leader_epoch=not is_led)
-    staying = tuple(r for r in partition.isr if r != broker_id)
-    election = elect_offline(replace(partition, isr=staying), [r for r in live if r != broker_id], unclean=False)
+    staying = tuple(r for r in partition.isr if r not in sharing)
+    election = elect_offline(replace(partition, isr=staying), [r for r in live if r not in sharing], unclean=False)
     leader, isr = (election.leader, election.isr) if election else (NO_LEADER, others)
     return partition.changed(controller_epoch=controller_epoch, leader=leader, isr=isr, bump_leader_epoch=True)
 
@@ -358,7 +358,7 @@ def report_offline(
         partition = image.state_of(replica.partition)
         if partition is None or (partition.leader, partition.partition_epoch) != (broker_id, replica.partition_epoch):
             continue
-        is_gone = replica.is_absent and bool(partition.domain)
+        is_gone = replica.is_absent and bool(partition.domain_of(broker_id))
         election = None if is_gone else elect_controlled_shutdown(partition, live, {broker_id})
         if election is not None and election.changes(partition):
             moved.append(election.applied_to(partition, image.controller_epoch))
@@ -385,9 +385,10 @@ def leave_isr(
         return Result((), None)
     if broker_id not in (*partition.isr, *partition.elr) and not ends_epoch:
         return Result((), partition.leader_epoch)
-    isr = tuple(member for member in partition.isr if member != broker_id)
+    sharing = partition.sharing(broker_id)
+    isr = tuple(member for member in partition.isr if member not in sharing)
     changed = partition.changed(controller_epoch=image.controller_epoch, isr=isr, bump_leader_epoch=True)
-    return Result(update_eligible_leaders(image, (changed,), lost=(broker_id,)), changed.leader_epoch)
+    return Result(update_eligible_leaders(image, (changed,), lost=sharing), changed.leader_epoch)
 
 
 def hand_to_longer_log(image: ClusterImage, broker_id: int, broker_epoch: int, longer: LongerLog) -> Result[bool]:

@@ -13,6 +13,7 @@ from stratalog.replication import cadence
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.controller.brokers import fence_brokers, give_up_broker, online_partitions
 from stratalog.replication.controller.controller_counts import ControllerCounts
+from stratalog.replication.controller.domains.moves import finish_moves
 from stratalog.replication.controller.election.preferred_leaders import rebalance_leaders
 from stratalog.replication.controller.history_writer import HistoryWriter
 from stratalog.replication.controller.reassignment import finish_reassignments
@@ -161,8 +162,9 @@ class Controller:
             self._is_checked = True
 
     def _finish_reassignments(self) -> None:
-        if self.epoch is not None and finish_reassignments(self.metadata.image).records:
-            self._propose(finish_reassignments)
+        for decide in (finish_reassignments, finish_moves):
+            if self.epoch is not None and decide(self.metadata.image).records:
+                self._propose(decide)
 
     @property
     def _rebalance_interval_ms(self) -> int:

@@ -20,11 +20,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from stratalog.replication.controller.domains.moves import arriving
 from stratalog.replication.controller.election.eligible_leaders import update_eligible_leaders
 from stratalog.replication.controller.election.leader_election import UncleanOf, always_clean, elect_reassigned
 from stratalog.replication.controller.placement import assign_replicas, check_replicas
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
+from stratalog.replication.metadata.storage_domains import COPIES_CONFIG, DOMAIN_CONFIG
 from stratalog.storage import errors
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import TopicPartition
@@ -43,8 +45,8 @@ class PartitionReassignment:
 
 
 def is_reassigning(partition: PartitionRecord) -> bool:
-    """Whether a reassignment of the partition is under way."""
-    return bool(partition.adding or partition.removing)
+    """Whether a reassignment of the partition, or a move to other places, is under way."""
+    return bool(partition.adding or partition.removing or partition.target)
 
 
 def target_replicas(partition: PartitionRecord) -> tuple[int, ...]:
@@ -93,11 +95,16 @@ def list_partition_reassignments(
     """The reassignments under way, in order: of the named partitions (without unknown ones, as in Kafka), or of all."""
     asked = image.partitions if topic_partitions is None else topic_partitions
     states = (image.partitions.get(named) for named in sorted(asked))
-    return {
-        state.topic_partition: PartitionReassignment(state.replicas, state.adding, state.removing)
-        for state in states
-        if state is not None and is_reassigning(state)
-    }
+    return {state.topic_partition: _under_way(state) for state in states if state is not None and is_reassigning(state)}
+
+
+def _under_way(state: PartitionRecord) -> PartitionReassignment:
+    """Of a move: the replicas that are not there yet, and those that leave when all are."""
+    if not state.target:
+        return PartitionReassignment(state.replicas, state.adding, state.removing)
+    ends = dict(state.target)
+    replicas = tuple(dict.fromkeys([*ends, *state.replicas]))
+    return PartitionReassignment(replicas, arriving(state), tuple(r for r in replicas if r not in ends))
 
 
 def with_isr(
@@ -118,7 +125,7 @@ def finish_reassignments(image: ClusterImage) -> Result[tuple[TopicPartition, ..
     last of them joined the ISR, the reassignment ends when one is.
     """
     live = image.live_brokers().keys()
-    waiting = [p for p in image.partitions.values() if is_reassigning(p)]
+    waiting = [p for p in image.partitions.values() if p.adding or p.removing]
     pairs = ((p, _finished(p, live)) for p in waiting)
     ended = tuple(_next_state(p, after, image.controller_epoch) for p, after in pairs if after is not None)
     return Result(update_eligible_leaders(image, ended), tuple(p.topic_partition for p in ended))
@@ -145,6 +152,11 @@ def propose_assignment(
 def _wanted(
     image: ClusterImage, current: PartitionRecord, target: Target, allow_replication_factor_change: bool
 ) -> tuple[int, ...]:
+    if current.target:
+        raise errors.InvalidRequestError(
+            f"{current.topic_partition} moves to other places, to {dict(current.target)}: let that end, or set "
+            f"{DOMAIN_CONFIG} and {COPIES_CONFIG} of topic {current.topic} back"
+        )
     if target is None:
         if not is_reassigning(current):
             raise errors.NoReassignmentInProgressError("No partition reassignment is in progress.")
@@ -163,7 +175,7 @@ def _reassigned(
 ) -> PartitionRecord:
     """The next state towards `target`; `current` itself when `target` is under way or reached."""
     live = image.live_brokers().keys()
-    if current.domain:
+    if current.has_one_table:
         return _next_state(current, _moved_in_domain(current, target, live), image.controller_epoch)
     original = original_replicas(current)
     removing = tuple(sorted(set(original) - set(target)))
@@ -201,7 +213,8 @@ def _finished(partition: PartitionRecord, live: Collection[int]) -> PartitionRec
     All of RAR must be in the ISR, and one of it live: otherwise replicas would be dropped that could still lead.
     """
     target = target_replicas(partition)
-    if not is_reassigning(partition) or not target or not set(target) <= set(partition.isr):
+    is_under_way = partition.adding or partition.removing
+    if not is_under_way or not target or not set(target) <= set(partition.isr):
         return None
     leader = partition.leader
     if leader not in target or leader not in live:

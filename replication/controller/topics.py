@@ -7,11 +7,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
+from stratalog.replication.controller.domains.moves import moved
+from stratalog.replication.controller.domains.placements import (
+    Places,
+    brokers_of,
+    check_may_move,
+    home_brokers,
+    placed,
+    placement,
+    places_by,
+    places_of,
+    retargeted,
+)
 from stratalog.replication.controller.election.eligible_leaders import end_eligibility, min_isr_of, topic_min_isr
 from stratalog.replication.controller.placement import assign_replicas, check_assignment, check_replica_count
-from stratalog.replication.controller.reassignment import original_replicas
-from stratalog.replication.controller.storage_domains import check_not_moved, placed_in
 from stratalog.replication.internal_topics import is_internal
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.records import (
@@ -21,6 +32,7 @@ from stratalog.replication.metadata.records import (
     TopicDeletionRecord,
     TopicRecord,
 )
+from stratalog.replication.metadata.storage_domains import COPIES_CONFIG, DOMAIN_CONFIG
 from stratalog.storage import errors
 
 MAX_NAME_LENGTH = 249
@@ -80,7 +92,7 @@ def create_topic(
     The leader is the first live replica, the ISR the live ones, all epochs start at 0. A topic with the same `topic_id`
     is the caller's own earlier success. Raises PolicyViolationError (more than 10,000 partitions), InvalidTopicError,
     TopicAlreadyExistsError, InvalidPartitionsError, InvalidReplicationFactorError, InvalidReplicaAssignmentError,
-    InvalidRequestError (an `assignment` and numbers), and the errors of `check_configs` and `placed_in`.
+    InvalidRequestError (an `assignment` and numbers), and the errors of `check_configs`, `places_by` and `placed`.
     """
     check_topic_name(name)
     if image.topic_ids.get(name) == topic_id:
@@ -88,17 +100,17 @@ def create_topic(
     _check_name_is_free(image, name)
     overrides = dict(configs or {})
     check_configs({**image.topic_defaults, **overrides})
-    domain = placed_in(image, {**image.topic_defaults, **overrides})
+    places = places_by(image, {**image.topic_defaults, **overrides})
     if assignment is None:
         partitions, replication_factor = _or_defaults(image, partitions, replication_factor)
         check_new_partitions(partitions)
-        assignment = _placed(image, 0, partitions, replication_factor, start_index, shift)
+        assignment = _placed(image, places.home, 0, partitions, replication_factor, start_index, shift)
     else:
         _check_not_given(partitions, replication_factor)
         check_new_partitions(len(assignment))
         check_assignment(assignment, image.brokers)
     config_records = (ConfigRecord(name, key, value) for key, value in sorted(overrides.items()))
-    states = _new_partitions(image, name, assignment, domain)
+    states = _new_partitions(image, name, assignment, places)
     return Result((TopicRecord(name, topic_id), *config_records, *states), topic_id)
 
 
@@ -129,13 +141,18 @@ def create_partitions(
         )
     new = count - len(existing)
     check_new_partitions(new)
-    replication_factor = len(original_replicas(existing[0]))
+    replication_factor, places = len(_original_replicas(existing[0])), places_of(existing[0])
     if assignment is None:
-        assignment = _placed(image, len(existing), new, replication_factor, start_index, shift)
+        assignment = _placed(image, places.home, len(existing), new, replication_factor, start_index, shift)
     else:
         check_assignment(assignment, image.brokers, first_partition=len(existing))
         _check_growth(assignment, new, replication_factor)
-    return Result(tuple(_new_partitions(image, name, assignment, existing[0].domain)), new)
+    return Result(tuple(_new_partitions(image, name, assignment, places)), new)
+
+
+def _original_replicas(state: PartitionRecord) -> tuple[int, ...]:
+    """Those at home, without what a reassignment adds."""
+    return tuple(r for r in home_brokers(state) if r not in state.adding)
 
 
 def _or_defaults(image: ClusterImage, partitions: int, replication_factor: int) -> tuple[int, int]:
@@ -164,7 +181,7 @@ def delete_topic(image: ClusterImage, name: str, topic_id: str | None = None) ->
         raise errors.UnknownTopicIdError(f"topic '{name}' has the id {known_id} by now, not {topic_id}")
     states = _existing_partitions(image, name)
     brokers = sorted({replica for state in states for replica in state.replicas})
-    domains = sorted({state.domain for state in states} - {""})
+    domains = sorted({domain for state in states for domain in state.domains})
     deletion = TopicDeletionRecord(name, known_id, len(states), tuple(brokers), tuple(domains))
     return Result((RemoveTopicRecord(name, known_id), deletion), known_id)
 
@@ -174,18 +191,36 @@ def alter_config(
 ) -> Result[dict[str, str]]:
     """Set overrides of a topic, or remove those given as None; the answer is all overrides afterwards.
 
-    `check_configs` gets the configs afterwards, with the defaults of the cluster. Raises UnknownTopicOrPartitionError,
-    and the errors of `check_configs`.
+    `check_configs` gets the configs afterwards, with the defaults of the cluster. Where they place the topic elsewhere,
+    its partitions begin to move (`domains.moves`). Raises UnknownTopicOrPartitionError, and the errors of
+    `check_configs`, `places_by` and `retargeted`.
     """
     _known_topic(image, name)
     before, defaults = image.topic_overrides(name), image.topic_defaults
     after = {key: value for key, value in {**before, **changes}.items() if value is not None}
     check_configs({**defaults, **after})
-    check_not_moved(image, name, changes, {**defaults, **after})
+    moves = _moves(image, name, {**defaults, **after}) if {DOMAIN_CONFIG, COPIES_CONFIG} & changes.keys() else ()
     changed = [key for key in sorted(changes) if before.get(key) != after.get(key)]
     is_lowered = min_isr_of({**defaults, **after}) < topic_min_isr(image, name)
-    states = end_eligibility(image, name) if is_lowered else ()
-    return Result((*(ConfigRecord(name, key, after.get(key)) for key in changed), *states), after)
+    states = {state.topic_partition: state for state in end_eligibility(image, name)} if is_lowered else {}
+    states |= {
+        state.topic_partition: replace(state, elr=(), last_known_elr=()) if is_lowered else state for state in moves
+    }
+    return Result((*(ConfigRecord(name, key, after.get(key)) for key in changed), *states.values()), after)
+
+
+def _moves(image: ClusterImage, name: str, configs: Mapping[str, str]) -> list[PartitionRecord]:
+    """The partitions that these configs move, each with its target, or without one where it is there."""
+    places, found = places_by(image, configs), list[PartitionRecord]()
+    for state in _existing_partitions(image, name):
+        target = retargeted(image, state, places)
+        if target == placement(state):
+            continue
+        check_may_move(image, state, target)
+        is_there = target == tuple((replica, state.domain_of(replica)) for replica in state.replicas)
+        after = replace(state, target=() if is_there else target)
+        found.append(moved(state, after, image.controller_epoch))
+    return found
 
 
 def _check_name_is_free(image: ClusterImage, name: str) -> None:
@@ -228,16 +263,20 @@ def _existing_partitions(image: ClusterImage, name: str) -> list[PartitionRecord
 
 
 def _placed(
-    image: ClusterImage, first: int, partitions: int, replication_factor: int, start_index: int, shift: int
+    image: ClusterImage, home: str, first: int, partitions: int, replication_factor: int, start_index: int, shift: int
 ) -> dict[int, tuple[int, ...]]:
-    racks = {broker_id: broker.registration.rack for broker_id, broker in image.live_brokers().items()}
+    live = image.live_brokers()
+    racks = {i: live[i].registration.rack for i in brokers_of(image, home) if i in live}
     placed = assign_replicas(
         racks, partitions, replication_factor, start_index=start_index, shift=shift, first_partition=first
     )
     return dict(enumerate(placed, start=first))
 
 
-def _new_partitions(image: ClusterImage, name: str, assignment: Assignment, domain: str) -> Iterable[PartitionRecord]:
+def _new_partitions(
+    image: ClusterImage, name: str, assignment: Assignment, places: Places
+) -> Iterable[PartitionRecord]:
+    """With copies in other places each begins with the replicas at home in sync; the others copy."""
     live = image.live_brokers()
     for partition, replicas in sorted(assignment.items()):
         isr = tuple(r for r in replicas if r in live)
@@ -246,14 +285,16 @@ def _new_partitions(image: ClusterImage, name: str, assignment: Assignment, doma
                 f"All brokers specified in the manual partition assignment for partition {partition} are fenced or "
                 "in controlled shutdown."
             )
+        target = placed(image, replicas, places, partition)
         yield PartitionRecord(
             topic=name,
             partition=partition,
-            replicas=tuple(replicas),
+            replicas=tuple(replica for replica, _ in target),
             leader=isr[0],
             leader_epoch=0,
             isr=isr,
             partition_epoch=0,
             controller_epoch=image.controller_epoch,
-            domain=domain,
+            domain=places.home,
+            elsewhere=target[len(replicas) :],
         )

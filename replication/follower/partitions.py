@@ -8,7 +8,7 @@ outlives the session: the next one in the same process resumes it, checks every 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from stratalog.replication import cadence
@@ -34,17 +34,25 @@ from stratalog.replication.metadata.records import (
     RemoveUserScramCredentialRecord,
     UserScramCredentialRecord,
 )
+from stratalog.replication.metadata.storage_domains import replica_root
 from stratalog.replication.progress.of_leader import FollowedLeader
 from stratalog.replication.progress.of_session import SessionProgress, published_by
 from stratalog.replication.progress.progress import ReplicaProgress
 from stratalog.replication.replica.removal import delete_stray
 from stratalog.replication.replica.upkeep_rounds import UpkeepRounds, limits_of
 from stratalog.replication.stores import Ports
-from stratalog.storage.errors import InconsistentTopicIdError, StoreUnavailableError, StratalogError
+from stratalog.storage.delta.table import LogTable
+from stratalog.storage.errors import (
+    InconsistentTopicIdError,
+    LogDirNotFoundError,
+    StoreUnavailableError,
+    StratalogError,
+)
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.wakeup import Wakeup
 from stratalog.storage.records import TopicPartition
+from stratalog.storage.topic_config import LogConfig
 from stratalog.storage.upkeep.chore import UpkeepDone, UpkeepLimits, UpkeepWork
 from stratalog.storage.upkeep.erase import Erase
 from stratalog.storage.upkeep.upkeep import Upkeep
@@ -283,13 +291,14 @@ class FollowedPartitions:
 
     def _assign(self, topic_partitions: list[TopicPartition]) -> None:
         image = self._metadata.image
+        live = image.live_brokers()
         for topic_partition in topic_partitions:
             state = image.partitions.get(topic_partition)
             if state is None or self.job.broker_id not in state.replicas:
                 self._forget(topic_partition)
                 continue
             fetchers = self.job.config.num_replica_fetchers
-            leader = fetched_from(state, self.job.broker_id, self.fetcher_id, fetchers)
+            leader = fetched_from(state, self.job.broker_id, self.fetcher_id, fetchers, live)
             if leader == NO_LEADER:
                 self._stop_fetching(topic_partition)
                 continue
@@ -309,17 +318,17 @@ class FollowedPartitions:
         if known is not None and known.topic_id != topic_id:
             known = None
         if known is not None and known.leader_epoch >= state.leader_epoch:
-            known.own.config = config
+            known.own.config = self._own_config(state, config)
             fetcher.upkeep.wake(topic_partition)
             return
-        stores, clock, ids = self.ports.stores, self.ports.clock, self.ports.ids
-        leader_root = self._metadata.image.brokers[state.leader].registration.root
-        leader = PartitionLog(stores.table(leader_root, topic_partition), config, clock, ids)
+        clock, ids, broker_id = self.ports.clock, self.ports.ids, self.job.broker_id
+        leader = PartitionLog(self._table_of(state, state.leader), config, clock, ids)
         leader.remembers_removed = False
-        if known is not None and not self._is_under_way_elsewhere(topic_partition, fetcher):
+        is_there = known is not None and known.state.domain_of(broker_id) == state.domain_of(broker_id)
+        if known is not None and is_there and not self._is_under_way_elsewhere(topic_partition, fetcher):
             own = known.own
         else:
-            own = PartitionLog(stores.table(self.job.root, topic_partition), config, clock, ids)
+            own = PartitionLog(self._table_of(state, broker_id), self._own_config(state, config), clock, ids)
         is_relied_on = partial(self._held.is_relied_on, fetcher.leaders.values(), state, topic_id)
         replica = FollowedReplica(state, topic_id, own, leader, self.job.broker_id, is_relied_on)
         for other in self.fetchers.values():
@@ -332,6 +341,17 @@ class FollowedPartitions:
         fetcher.to_fold[topic_partition] = None
         fetcher.queue.release(topic_partition)
         fetcher.queue.add(topic_partition)
+
+    def _own_config(self, state: PartitionRecord, config: LogConfig) -> LogConfig:
+        """In a storage domain there is no other copy for those that share the table: each commit is synced."""
+        return replace(config, flush_messages=1) if state.domain_of(self.job.broker_id) else config
+
+    def _table_of(self, state: PartitionRecord, broker_id: int) -> LogTable:
+        """That of a replica, as the newest image shows it. LogDirNotFoundError."""
+        root = replica_root(self._metadata.image, state, broker_id)
+        if root is None:
+            raise LogDirNotFoundError(f"{state.topic_partition}: broker {broker_id} has never registered")
+        return self.ports.stores.table(root, state.topic_partition)
 
     def _is_under_way_elsewhere(self, topic_partition: TopicPartition, fetcher: LeaderFetcher) -> bool:
         """Whether another leader's fetcher waits amid this partition: it still uses the fold of the own log."""

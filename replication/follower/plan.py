@@ -14,7 +14,7 @@ not now          `Allowance.delay_ms` before a copy, `after_copy` behind it
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
@@ -35,13 +35,18 @@ RESCAN_MIN = 8
 # -- which leader ----------------------------------------------------------------------------------------
 
 
-def fetched_from(state: PartitionRecord, broker_id: int, fetcher_id: int, fetchers: int) -> int:
+def fetched_from(
+    state: PartitionRecord, broker_id: int, fetcher_id: int, fetchers: int, live: Collection[int] = ()
+) -> int:
     """The leader that one fetcher of a broker fetches this partition from; NO_LEADER if it does not, as where both have
-    one table in a storage domain.
+    one table in a storage domain, or where another replica copies into the table that they share.
 
     fetchers  `num.replica.fetchers`: each partition falls to one of them
+    live      the live brokers: of those that share a table the first live one copies
     """
-    if broker_id not in state.replicas or state.leader == broker_id or state.domain:
+    if broker_id not in state.replicas or state.leader in (*state.sharing(broker_id), NO_LEADER):
+        return NO_LEADER
+    if next((r for r in state.sharing(broker_id) if r in live), broker_id) != broker_id:
         return NO_LEADER
     is_its = fetchers == 1 or crc32(str(state.topic_partition).encode()) % fetchers == fetcher_id
     return state.leader if is_its else NO_LEADER

@@ -4,14 +4,15 @@ The rules of Kafka's `Partition`: the broker feeds it what it appended and what 
 what is committed (promise 17) and which ISR it wants. A follower that caught up joins the ISR, one that lags leaves it.
 The changes of all partitions go into one commit, which `controller.brokers.alter_partition` checks.
 
-In a storage domain all replicas have the leader's table: what it stores is committed, nobody lags, and each live
-replica joins.
+In a storage domain replicas share a table. Those that have the leader's never lag, and each live one joins; where all
+have it, what it stores is committed. The others wait for the tables of the ISR: what one of them has copied, all that
+share its table have.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stratalog.replication.controller.brokers import IsrChange
 from stratalog.replication.controller.election.eligible_leaders import effective_min_isr
@@ -63,6 +64,8 @@ class Partition:
         self.held_by_isr = UNKNOWN
         self.state = state
         self.joining: frozenset[int] = frozenset()
+        self._sharing: set[int] = set()
+        """Those with the leader's table, itself among them."""
         self.followers: dict[int, FollowerState] = {}
         self._update_members(now_ms)
 
@@ -82,8 +85,9 @@ class Partition:
     @property
     def commits_alone(self) -> bool:
         """Whether this leader is the whole ISR, and that is large enough: what it stores is committed."""
-        is_whole_isr = self.state.isr == (self.broker_id,) and not self.joining
-        return bool(self.state.domain) or (is_whole_isr and not self.is_under_min_isr)
+        if self.state.has_one_table:
+            return True
+        return self.maximal_isr <= self._sharing and not self.is_under_min_isr
 
     def update_state(self, state: PartitionRecord, now_ms: int) -> None:
         """A newer committed state of the same leader epoch: it decides every change that was under way."""
@@ -94,11 +98,14 @@ class Partition:
         self._update_members(now_ms)
 
     def _update_members(self, now_ms: int) -> None:
+        self._sharing = set(self.state.sharing(self.broker_id))
         for replica in self.state.replicas:
             if replica == self.broker_id or replica in self.followers:
                 continue
             in_sync = replica in self.state.isr
-            self.followers[replica] = FollowerState(last_caught_up_ms=now_ms if in_sync else None)
+            others = (self.followers.get(r) for r in self.state.sharing(replica))
+            known = next(filter(None, others), FollowerState(last_caught_up_ms=now_ms if in_sync else None))
+            self.followers[replica] = replace(known)
         for replica in set(self.followers) - set(self.state.replicas):
             del self.followers[replica]
 
@@ -111,9 +118,13 @@ class Partition:
 
     def follower_progressed(self, replica: int, progress: ReplicaProgress, now_ms: int) -> bool:
         """Record a follower's published log end; False when it does not count (rule (c)) or is nothing new."""
-        follower = self.followers.get(replica)
-        if follower is None or not counts_for_epoch(progress, self.leader_epoch):
+        if replica not in self.followers or not counts_for_epoch(progress, self.leader_epoch):
             return False
+        sharing = [self.followers[r] for r in self.state.sharing(replica) if r in self.followers]
+        moved = [self._progressed(each, progress, now_ms) for each in sharing]
+        return True in moved
+
+    def _progressed(self, follower: FollowerState, progress: ReplicaProgress, now_ms: int) -> bool:
         follower.log_start_offset = max(follower.log_start_offset, progress.log_start_offset)
         if progress.log_end_offset <= follower.log_end_offset:
             return False
@@ -127,7 +138,8 @@ class Partition:
 
         Leader at 8, live followers at 8 and 5: it is 5. UNKNOWN while a live follower has published nothing.
         """
-        return min([log_start_offset, *(f.log_start_offset for r, f in self.followers.items() if r in live)])
+        others = (f for r, f in self.followers.items() if r in live and r not in self._sharing)
+        return min([log_start_offset, *(follower.log_start_offset for follower in others)])
 
     def forget_follower(self, replica: int, now_ms: int) -> None:
         """The follower was fenced or came up again: it has to publish again what it holds. Until then it does not join,
@@ -144,10 +156,10 @@ class Partition:
         - while the ISR is under `min.insync.replicas` (KIP-966): a replica that left it may still be elected. But what
           lies below the log's start is committed in any case.
         """
-        if self.state.domain:
+        if self.state.has_one_table:
             return self._commit_all()
         waited_for = self.maximal_isr | {r for r in self.followers if self._is_about_to_join(r, now_ms, lag_ms_max)}
-        log_ends = [self.followers[r].log_end_offset for r in waited_for if r in self.followers]
+        log_ends = [self.followers[r].log_end_offset for r in waited_for - self._sharing if r in self.followers]
         candidate = min([self.log_end_offset, *log_ends])
         if candidate < self.epoch_start_offset:
             return False
@@ -160,7 +172,7 @@ class Partition:
         return True
 
     def _commit_all(self) -> bool:
-        """In a storage domain: the table is everybody's, so its end is committed."""
+        """The table is everybody's, so its end is committed."""
         if self.log_end_offset <= self.high_watermark:
             return False
         self.held_by_isr = self.high_watermark = self.log_end_offset
@@ -180,10 +192,11 @@ class Partition:
     def out_of_sync(self, now_ms: int, lag_ms_max: int) -> set[int]:
         """ISR followers that have not been caught up for longer than `replica.lag.time.max.ms` (Kafka:
         `getOutOfSyncReplicas`)."""
-        return {r for r in self.isr if r in self.followers and self._lags(self.followers[r], now_ms, lag_ms_max)}
+        followers = ((r, self.followers[r]) for r in self.isr if r in self.followers and r not in self._sharing)
+        return {r for r, follower in followers if self._lags(follower, now_ms, lag_ms_max)}
 
     def _lags(self, follower: FollowerState, now_ms: int, lag_ms_max: int) -> bool:
-        if self.state.domain or follower.log_end_offset >= self.log_end_offset:
+        if follower.log_end_offset >= self.log_end_offset:
             return False
         return follower.last_caught_up_ms is None or now_ms - follower.last_caught_up_ms > lag_ms_max
 
@@ -198,9 +211,7 @@ class Partition:
             return set()
         needed = max(self.held_by_isr, self.epoch_start_offset)
         outside = (set(self.followers) & set(live)) - (set(self.isr) if again else self.maximal_isr)
-        if self.state.domain:
-            return outside
-        return {r for r in outside if self.followers[r].log_end_offset >= needed}
+        return {r for r in outside if r in self._sharing or self.followers[r].log_end_offset >= needed}
 
     def begin_joining(self, replicas: Iterable[int]) -> None:
         """From now until the outcome is known the high watermark waits for these too."""

@@ -277,8 +277,8 @@ class LeaderReplica:
 
     @property
     def may_be_replaced(self) -> bool:
-        """Whether another replica holds all that this one does: a member of the ISR with a table of its own."""
-        return len(self.state.isr) > 1 and not self.state.domain
+        """Whether another table holds all that this one does: that of a member of the ISR."""
+        return any(r not in self.state.sharing(self._ports.broker_id) for r in self.state.isr)
 
     def _epoch_start_offset(self) -> int:
         """From the leader epoch cache when the table showed this epoch before: the start was retried."""

@@ -115,11 +115,13 @@ class StorageDomainRecord(_KeyedRecord, key="domain/{0.name}"):
 
     url      of the place, without a slash at its end: a bucket's prefix, or a directory that all brokers see
     durable  whether what is stored there survives the loss of any machine: topics are placed in no other
+    racks    the `broker.rack` of those that use it, as the zones of its region; empty: any broker
     """
 
     name: str
     url: str
     durable: bool
+    racks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +237,10 @@ class EraseRecord(_KeyedRecord, key="erase/{0.topic}/{0.erase_id}"):
     leader_epochs: tuple[int, ...] = ()
 
 
+Placed = tuple[int, str]
+"""A replica, and the storage domain with its table; "" for its broker's root."""
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionRecord(_KeyedRecord, key="partition/{0.topic}/{0.partition}"):
     """The whole state of one partition after a change. `partition_epoch` counts every change.
@@ -244,7 +250,10 @@ class PartitionRecord(_KeyedRecord, key="partition/{0.topic}/{0.partition}"):
     Members of the ISR and replicas that are no longer assigned are in neither: see `eligible_leaders`.
     `lost`: members of the ISR whose table is gone. They lead only by an unclean election; while nobody else may lead,
     the partition is offline.
-    `domain`: the storage domain with the one table of all replicas; empty: each replica has one in its broker's root.
+    `domain`: the storage domain with the table of the replicas; empty: each replica has one in its broker's root.
+    `elsewhere`: the replicas of which `domain` does not hold, each with its own domain, or "" for its broker's root.
+    `target`: where a move under way is to end, all replicas with their domains, as in `elsewhere`; empty: none is.
+    `left`: the domains whose table of the partition is to be deleted, since no replica has it any more.
     """
 
     topic: str
@@ -262,8 +271,14 @@ class PartitionRecord(_KeyedRecord, key="partition/{0.topic}/{0.partition}"):
     last_known_elr: tuple[int, ...] = ()
     lost: tuple[int, ...] = ()
     domain: str = ""
+    elsewhere: tuple[Placed, ...] = ()
+    target: tuple[Placed, ...] = ()
+    left: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.elsewhere:
+            kept = tuple(sorted((r, d) for r, d in self.elsewhere if r in self.replicas and d != self.domain))
+            object.__setattr__(self, "elsewhere", kept)
         if self.lost:
             object.__setattr__(self, "lost", tuple(r for r in self.isr if r in self.lost))
         if self.elr or self.last_known_elr:
@@ -275,6 +290,30 @@ class PartitionRecord(_KeyedRecord, key="partition/{0.topic}/{0.partition}"):
     @property
     def topic_partition(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)
+
+    def domain_of(self, broker_id: int) -> str:
+        """The storage domain with the table of this replica; empty: it is in the broker's root."""
+        return next((domain for replica, domain in self.elsewhere if replica == broker_id), self.domain)
+
+    @property
+    def has_one_table(self) -> bool:
+        """Whether all replicas have the same table, in a storage domain: what it holds is committed."""
+        return bool(self.domain) and not self.elsewhere
+
+    @property
+    def domains(self) -> set[str]:
+        """The storage domains with a table of the partition, or with one that is to be."""
+        every = (self.domain_of(replica) for replica in self.replicas)
+        return {*every, *(domain for _, domain in self.target), *self.left} - {""}
+
+    def sharing(self, broker_id: int) -> tuple[int, ...]:
+        """The replicas with the same table as this one, itself among them, in the order of the assignment."""
+        domain = self.domain_of(broker_id)
+        return tuple(r for r in self.replicas if r == broker_id or (domain and self.domain_of(r) == domain))
+
+    def is_held_in_sync(self, broker_id: int) -> bool:
+        """Whether this replica's table is that of a member of the ISR: it has all that is committed."""
+        return broker_id in self.isr or any(r in self.isr for r in self.sharing(broker_id))
 
     def state_json(self) -> str:
         """The state as Kafka wrote it in ZooKeeper (`/brokers/topics/<topic>/partitions/<n>/state`), one line."""
@@ -349,9 +388,13 @@ _RECORD_TYPES: dict[str, type[Any]] = {each.type: each for each in get_args(Meta
 _FIELD_NAMES = {name: tuple(f.name for f in fields(t)) for name, t in _RECORD_TYPES.items()}
 _TUPLE_FIELDS = (
     *("replicas", "isr", "adding", "removing", "elr", "last_known_elr", "lost", "brokers"),
-    *("end_offsets", "leader_epochs", "domains"),
+    *("end_offsets", "leader_epochs", "domains", "left", "racks"),
 )
-_LEFT_OUT_WHEN_EMPTY = ("directory_id", "elr", "last_known_elr", "lost", "leader_epochs", "domain", "domains")
+_PLACED_FIELDS = ("elsewhere", "target")
+_LEFT_OUT_WHEN_EMPTY = (
+    *("directory_id", "elr", "last_known_elr", "lost", "leader_epochs", "domain", "domains"),
+    *("elsewhere", "target", "left", "racks"),
+)
 """Fields that are mostly empty, and that records of earlier versions lack."""
 
 
@@ -384,6 +427,9 @@ def record_from_json(value: bytes) -> MetadataRecord:
         for name in _TUPLE_FIELDS:
             if name in body:
                 body[name] = tuple(body[name])
+        for name in _PLACED_FIELDS:
+            if name in body:
+                body[name] = tuple((replica, domain) for replica, domain in body[name])
         record: MetadataRecord = record_type(**body)
     except (ValueError, KeyError, TypeError) as reason:
         raise CorruptMessageError(f"not a metadata record: {value[:200]!r} ({reason})") from reason

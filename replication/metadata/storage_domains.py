@@ -1,4 +1,4 @@
-"""Where the table of a replica is: in its broker's root, or in a storage domain that all replicas share. Pure.
+"""Where the table of a replica is: in its broker's root, or in a storage domain that replicas share. Pure.
 
 In a domain a partition has one table, `<domain>/<topic>.<topic id>/<topic>-<partition>`. The id keeps a table apart
 from that of a later topic of the name: what a deposed leader writes late, or a slow deletion, meets no other table.
@@ -12,7 +12,9 @@ from stratalog.replication.metadata.records import PartitionRecord, StorageDomai
 from stratalog.storage.errors import UnknownStorageDomainError
 
 DOMAIN_CONFIG = "stratalog.storage.domain"
-"""The topic config that places a topic when it is made."""
+"""The topic config that says where a topic's tables are; empty: in the brokers' roots."""
+COPIES_CONFIG = "stratalog.storage.copies"
+"""The topic config that names further storage domains, each with a copy of the topic's tables."""
 
 
 def domain_of(image: ClusterImage, name: str) -> StorageDomainRecord:
@@ -34,8 +36,8 @@ def replica_root(image: ClusterImage, state: PartitionRecord, broker_id: int) ->
 
     UnknownStorageDomainError where the image does not know the partition's domain.
     """
-    if state.domain:
-        return topic_root(domain_of(image, state.domain), state.topic, image.topic_ids.get(state.topic, ""))
+    if name := state.domain_of(broker_id):
+        return topic_root(domain_of(image, name), state.topic, image.topic_ids.get(state.topic, ""))
     broker = image.brokers.get(broker_id)
     return None if broker is None else broker.registration.root
 
@@ -43,7 +45,7 @@ def replica_root(image: ClusterImage, state: PartitionRecord, broker_id: int) ->
 def replica_directory(image: ClusterImage, state: PartitionRecord, broker_id: int) -> tuple[str, str] | None:
     """The URL of the store with this replica's table, and its directory there; None and raises as `replica_root`."""
     root = replica_root(image, state, broker_id)
-    if root is None or not state.domain:
+    if root is None or not state.domain_of(broker_id):
         return None if root is None else (root, str(state.topic_partition))
     place, _, folder = root.rpartition("/")
     return place, f"{folder}/{state.topic_partition}"

@@ -495,19 +495,25 @@ class MetadataAdmin:
         self._view.refresh()
         return describe_client_quotas(quotas_of(self._view.image), wanted, is_strict=is_strict)
 
-    def add_storage_domain(self, name: str, url: str, *, durable: bool | None = None) -> StorageDomainDescription:
+    def add_storage_domain(
+        self, name: str, url: str, *, durable: bool | None = None, racks: Sequence[str] | None = None
+    ) -> StorageDomainDescription:
         """Make a place known in which topics can have one table for all brokers (`stratalog.storage.domain`).
 
         durable  whether what is stored there survives the loss of any machine; None: as object stores do
+        racks    the `broker.rack` of the brokers that use it; None: as before, at first any
         Raises InvalidRequestError: an illegal name, or a place that is in use; InconsistentClusterIdError: another
         cluster has claimed it; KafkaStorageError where the store does not refuse to create an object that exists;
         StoreUnavailableError. Brokers need credentials for the place, too.
         """
-        return add_domain(self._view, name, url, durable=durable)
+        return add_domain(self._view, name, url, durable=durable, racks=racks)
 
-    def remove_storage_domain(self, name: str) -> None:
-        """Forget a domain in which nothing is. Raises UnknownStorageDomainError, InvalidRequestError: it is in use."""
-        remove_domain(self._view, name)
+    def remove_storage_domain(self, name: str, *, is_lost: bool = False) -> None:
+        """Forget a domain in which nothing is. Raises UnknownStorageDomainError, InvalidRequestError: it is in use.
+
+        is_lost  the place is gone for good: tables that partitions have left there are not deleted before
+        """
+        remove_domain(self._view, name, is_lost=is_lost)
 
     def describe_storage_domains(self) -> list[StorageDomainDescription]:
         """All domains by name, with what is in them."""

@@ -79,7 +79,7 @@ class LagMeasurement:
                 if progress is not None:
                     progress.poll()
                 for named in led:
-                    marks = view.watermarks.published(named, poll=bool(view.partition_state(named).domain))
+                    marks = view.watermarks.published(named, poll=view.partition_state(named).has_one_table)
                     if marks is not None:
                         ends[named] = PartitionEnds(marks.log_start_offset, marks.high_watermark, marks.topic_id)
             except StratalogError as reason:

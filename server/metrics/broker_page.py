@@ -193,7 +193,8 @@ class BrokerPage:
         led_bytes = dict[tuple[str, str], int]()
         for named, log in logs.items():
             state = image.partitions.get(named)
-            name = f"domain:{state.domain}" if state is not None and state.domain else "own"
+            domain = "" if state is None else state.domain_of(self._broker.broker_id)
+            name = f"domain:{domain}" if domain else "own"
             place = roots.get(name, own), name
             led_bytes[place] = led_bytes.get(place, 0) + sum(entry.file.size_bytes for entry in log.files)
         written_bytes = sum(traffic.bytes_in for traffic in list(self._broker.metrics.topics.values()))

@@ -18,7 +18,7 @@ from stratalog.replication.broker_root import (
 )
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.controller.cluster_configs import start_cluster_configs
-from stratalog.replication.controller.storage_domains import add_storage_domain
+from stratalog.replication.controller.domains.storage_domains import add_storage_domain
 from stratalog.replication.metadata.configs import Replaced
 from stratalog.replication.metadata.domain_claim import claim_domain
 from stratalog.replication.metadata.image import ClusterImage, Result

@@ -17,6 +17,7 @@ from stratalog.server.view.leader_progress import Watermarks
 from stratalog.server.view.partition_logs import PartitionLogs
 from stratalog.server.view.topology import ClusterTopology
 from stratalog.storage.errors import LogDirNotFoundError, StoreError, UnknownTopicOrPartitionError
+from stratalog.storage.log.leader_epochs import LeaderEpochCache
 from stratalog.storage.objects.distance import Distance
 from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.objects.together import in_groups
@@ -29,6 +30,20 @@ FOUND_AGAIN_MS = 1_000
 AT_ONCE = 16
 """Tables that are polled side by side, where each poll is a request: half of what a store makes at a time, since a
 first fold makes several requests of its own."""
+
+
+def committed_end(epochs: LeaderEpochCache, leader_epoch: int, log_end_offset: int) -> int:
+    """Up to where a table is committed by itself, as the metadata show its partition under `leader_epoch`. Pure.
+
+    Under a later epoch, of which they do not know yet, the partition may have other tables as well, for which what is
+    appended then has to wait. An example: epoch 3 from offset 0 on, 4 from 70, 5 from 90, log end 100.
+
+    >>> epochs = LeaderEpochCache().assign(3, 0).assign(4, 70).assign(5, 90)
+    >>> committed_end(epochs, 5, 100), committed_end(epochs, 4, 100), committed_end(epochs, 3, 100)
+    (100, 90, 70)
+    """
+    later = epochs.end_after(leader_epoch)
+    return log_end_offset if later is None else min(later, log_end_offset)
 
 
 class DomainTables:
@@ -107,7 +122,7 @@ class DomainTables:
         partitions, made = self._topology.image.partitions, list[PartitionRecord]()
         for topic_partition, asked_ms in list(self._asked_ms.items()):
             state = partitions.get(topic_partition)
-            if state is None or not state.domain or asked_ms < now_ms - ASKED_MS:
+            if state is None or not state.has_one_table or asked_ms < now_ms - ASKED_MS:
                 self._asked_ms.pop(topic_partition, None)
                 self._known.pop(topic_partition, None)
             elif self._led_here.get(topic_partition, self._topic_id(state), state.leader_epoch) is None:
@@ -151,7 +166,8 @@ class DomainTables:
                 return None
             if log.topic_id != topic_id:
                 return None
-            bounds = log.log_start_offset, log.log_end_offset, max(log.leader_epoch, 0), log.version
+            end = committed_end(log.epochs, state.leader_epoch, log.log_end_offset)
+            bounds = min(log.log_start_offset, end), end, max(log.leader_epoch, 0), log.version
             return Watermarks(*bounds, topic_id, log.state.removed_records)
 
     def _topic_id(self, state: PartitionRecord) -> str:

@@ -240,7 +240,7 @@ class CommittedRecords:
             except (StoreError, LogDirNotFoundError) as failure:
                 reason = reason or failure
                 continue
-            has_it_all = state.leader == NO_LEADER and (replica in state.isr or bool(state.domain))
+            has_it_all = state.leader == NO_LEADER and state.is_held_in_sync(replica)
             if log.has_started(state.leader_epoch) or has_it_all:
                 end = min(marks.high_watermark, log.log_end_offset)
                 return log, self._isolation.readable_end(log, marks, end)

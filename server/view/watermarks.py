@@ -71,8 +71,8 @@ class PublishedWatermarks:
             return {tp: self.of(tp, timeout_ms, needs_end=needs_end) for tp in wanted}
         self._topology.refresh()
         states = [self._topology.partition_state(tp) for tp in wanted]
-        self._tables.read(state for state in states if state.domain)
-        for leader in {state.leader for state in states if not state.domain} - {NO_LEADER}:
+        self._tables.read(state for state in states if state.has_one_table)
+        for leader in {state.leader for state in states if not state.has_one_table} - {NO_LEADER}:
             progress = self._topology.leader_progress(leader)
             if progress is not None:
                 progress.poll()
@@ -85,7 +85,7 @@ class PublishedWatermarks:
         """
         state = self._topology.partition_state(topic_partition)
         log_id = self._topology.log_id(state)
-        entry = self._tables.marks(state, poll=poll) if state.domain else self._leader_entry(state, log_id, poll)
+        entry = self._tables.marks(state, poll=poll) if state.has_one_table else self._leader_entry(state, log_id, poll)
         if entry is None:
             return None
         with self._lock:
@@ -148,7 +148,7 @@ class PublishedWatermarks:
         """
         state = self._topology.partition_state(topic_partition)
         log_id = self._topology.log_id(state)
-        if state.domain:
+        if state.has_one_table:
             return None  # its table says what is committed, or that it is not there yet
         leader = self._topology.leader_progress(state.leader)
         entry = None if leader is None else leader.entry(topic_partition)

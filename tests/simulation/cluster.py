@@ -15,8 +15,8 @@ from stratalog.replication.broker.hosted_replicas import BrokerIdentity, BrokerS
 from stratalog.replication.broker_root import mark_clean_shutdown
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.controller.controller import Controller
+from stratalog.replication.controller.domains.storage_domains import add_storage_domain
 from stratalog.replication.controller.sessions import session_path
-from stratalog.replication.controller.storage_domains import add_storage_domain
 from stratalog.replication.controller.topics import create_topic
 from stratalog.replication.coordinator.runtime.kinds import CoordinatorKind
 from stratalog.replication.folders import replica_of

@@ -335,7 +335,7 @@ class RangeReaders:
         racks = {broker_id: broker.registration.rack for broker_id, broker in brokers.items()}
         has_no_leader = state.leader == NO_LEADER
         return [
-            (root, has_no_leader and (r in state.isr or bool(state.domain)))
+            (root, has_no_leader and state.is_held_in_sync(r))
             for r in nearest_first(state, racks, rack)
             if (root := self._view.replica_root(wanted.topic_partition, r)) is not None
         ]

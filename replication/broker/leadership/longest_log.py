@@ -50,7 +50,7 @@ WAITS = Comparison(False)
 def unsure_of(image: ClusterImage, broker_id: int) -> dict[TopicPartition, int]:
     """The partitions whose only member of the ISR is this broker, which recovers after an unclean stop, and of which
     there are other logs; by the leader epoch, which nobody leads: processes of this broker led under older ones."""
-    own = (p for p in image.partitions.values() if not p.domain)
+    own = (p for p in image.partitions.values() if not p.domain_of(broker_id))
     alone = (p for p in own if p.isr == (broker_id,) and len(p.replicas) > 1)
     return {p.topic_partition: p.leader_epoch for p in alone}
 

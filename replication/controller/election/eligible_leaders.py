@@ -51,11 +51,12 @@ def with_eligible_leaders(
     live replica may lead, so that nobody need be remembered.
     """
     is_large_enough = len(after.isr) >= effective_min_isr(after.replicas, min_insync_replicas)
-    if is_large_enough or after.unclean != before.unclean or after.domain:
+    if is_large_enough or after.unclean != before.unclean or after.has_one_table:
         return replace(after, elr=(), last_known_elr=())
     candidates = tuple(dict.fromkeys((*before.elr, *before.isr)))
     known = tuple(dict.fromkeys((*before.last_known_elr, *candidates)))
-    return replace(after, elr=tuple(r for r in candidates if r not in lost), last_known_elr=known)
+    gone = {r for broker_id in lost for r in before.sharing(broker_id)}
+    return replace(after, elr=tuple(r for r in candidates if r not in gone), last_known_elr=known)
 
 
 def update_eligible_leaders(

@@ -71,8 +71,12 @@ def elect_offline(partition: PartitionRecord, live: Collection[int], unclean: bo
 
 
 def _whole(partition: PartitionRecord, live: Collection[int]) -> list[int]:
-    """The live members of the ISR that have their log; in a storage domain all live replicas."""
-    in_sync = partition.replicas if partition.domain else partition.isr
+    """The live members of the ISR that have their log, and the live replicas with the same table as one."""
+    if partition.has_one_table:
+        in_sync = partition.replicas
+    else:
+        sharing = (r for r in partition.replicas if r not in partition.isr and partition.is_held_in_sync(r))
+        in_sync = (*partition.isr, *sharing)
     return [r for r in in_sync if r in live and r not in partition.lost]
 
 

@@ -127,7 +127,7 @@ def rebalance_leaders(
         for named in balance.led_by_others:
             partition = image.partitions[named]
             election = elect_preferred(partition, live)
-            is_reassigning = partition.adding or partition.removing
+            is_reassigning = partition.adding or partition.removing or partition.target
             if election is not None and not is_reassigning and len(moved) < elections_max:
                 moved.append(election.applied_to(partition, image.controller_epoch))
     return Result(update_eligible_leaders(image, moved), tuple(p.topic_partition for p in moved))

@@ -268,7 +268,7 @@ def _partition(
         last_known_elr=(),
         lost=(),
     )
-    if before.domain:
+    if before.has_one_table:
         messages.append(f"{before.topic_partition} is in the storage domain '{before.domain}', whose table goes on")
         return replace(after, isr=before.replicas, adding=(), removing=())
     if not holders:

@@ -17,9 +17,9 @@ from stratalog.replication.controller.brokers import (
     report_offline,
     shut_down_broker,
 )
+from stratalog.replication.controller.domains.storage_domains import add_storage_domain, remove_storage_domain
 from stratalog.replication.controller.election.preferred_leaders import ElectionType, elect_leaders
 from stratalog.replication.controller.reassignment import alter_partition_reassignments
-from stratalog.replication.controller.storage_domains import add_storage_domain, remove_storage_domain
 from stratalog.replication.controller.topic_deletion import replicas_deleted
 from stratalog.replication.controller.topics import alter_config, create_partitions, create_topic, delete_topic
 from stratalog.replication.metadata.image import ClusterImage
@@ -104,11 +104,11 @@ def test_a_domain_in_use_is_neither_removed_nor_called_perishable() -> None:
 # -- where a topic is ------------------------------------------------------------------------------------
 
 
-def made(image: GrowingImage, **configs: str) -> PartitionRecord:
+def made(image: GrowingImage, factor: int = 3, **configs: str) -> PartitionRecord:
     given = {name.replace("_", "."): value for name, value in configs.items()}
     commit(
         image,
-        create_topic(image, TOPIC, "id-orders", 1, 3, configs=given, check_configs=LogConfig.validated),
+        create_topic(image, TOPIC, "id-orders", 1, factor, configs=given, check_configs=LogConfig.validated),
     )
     return state(image)
 
@@ -141,13 +141,73 @@ def test_a_topic_is_not_made_in_an_unknown_or_a_perishable_domain() -> None:
         made(image, stratalog_storage_domain="disk")
 
 
-@pytest.mark.parametrize("wanted", ["", None, "sea"])
-def test_a_config_moves_no_topic(wanted: str | None) -> None:
+def altered(image: GrowingImage, **changes: str | None) -> PartitionRecord:
+    named = {name.replace("_", "."): value for name, value in changes.items()}
+    commit(image, alter_config(image, TOPIC, named, check_configs=LogConfig.validated))
+    return state(image)
+
+
+def test_a_config_says_where_a_topic_goes() -> None:
     image = image_with()
     made(image, stratalog_storage_domain="lake")
-    with pytest.raises(InvalidConfigError, match="its partitions are in 'lake'"):
-        alter_config(image, TOPIC, {DOMAIN_CONFIG: wanted}, check_configs=LogConfig.validated)
     assert alter_config(image, TOPIC, {DOMAIN_CONFIG: "lake"}, check_configs=LogConfig.validated).records == ()
+    replicas = state(image).replicas
+    moving = altered(image, stratalog_storage_domain="")
+    assert (moving.target, moving.domain) == (tuple((r, "") for r in replicas), "lake")
+    assert moving.leader_epoch == 0
+    back = altered(image, stratalog_storage_domain="lake")
+    assert (back.target, back.domain, back.partition_epoch) == ((), "lake", 2)
+
+
+def test_what_a_move_cannot_do_now_is_refused() -> None:
+    image = image_with()
+    made(image)
+    for wanted, refusal in (("sea", UnknownStorageDomainError), ("disk", InvalidConfigError)):
+        commit(image, add_storage_domain(image, "disk", "/shared", durable=False))
+        with pytest.raises(refusal):
+            altered(image, stratalog_storage_domain=wanted)
+    first = state(image)
+    image.becomes(image.fold(replace(first.changed(bump_leader_epoch=False), left=("lake",))))
+    with pytest.raises(InvalidRequestError, match="is being deleted: try again later"):
+        altered(image, stratalog_storage_domain="lake")
+    image.becomes(image.fold(replace(state(image).changed(bump_leader_epoch=False), left=(), adding=(9,))))
+    with pytest.raises(InvalidRequestError, match="orders-0 is being reassigned"):
+        altered(image, stratalog_storage_domain="lake")
+    altered_once = replace(state(image).changed(bump_leader_epoch=False), adding=())
+    image.becomes(image.fold(altered_once))
+    altered(image, stratalog_storage_domain="lake")
+    refused = commit(image, alter_partition_reassignments(image, {TP: (1,)}))[TP]
+    assert "moves to other places" in str(refused)
+
+
+def test_one_broker_cannot_follow_itself() -> None:
+    image = image_with(partition((1,), 1, (1,)), fenced={2: False, 3: False})
+    with pytest.raises(InvalidRequestError, match="none but 1 is live"):
+        altered(image, stratalog_storage_domain="lake")
+
+
+def test_a_domain_with_racks_is_used_by_their_brokers() -> None:
+    image = image_with()
+    for broker_id, rack in ((1, "east"), (2, "east"), (3, "west")):
+        commit(image, register_broker(image, broker_id, f"run-{broker_id}c", f"/data/{broker_id}", rack))
+    commit(image, add_storage_domain(image, "west", "s3://west/logs", durable=True, racks=("west",)))
+    assert made(image, 1, stratalog_storage_domain="west").replicas == (3,)
+    commit(image, delete_topic(image, TOPIC))
+    commit(image, add_storage_domain(image, "lake", LAKE, durable=True, racks=("east",)))
+    both = made(image, 1, stratalog_storage_domain="lake", stratalog_storage_copies="west")
+    assert [(r, both.domain_of(r)) for r in both.replicas] == [(both.replicas[0], "lake"), (3, "west")]
+    assert (both.isr, both.leader) == (both.replicas[:1], both.replicas[0])
+    assert both.replicas[0] in (1, 2)
+    promoted = altered(image, stratalog_storage_domain="west", stratalog_storage_copies="lake")
+    assert promoted.target == ((3, "west"), (both.replicas[0], "lake"))
+    with pytest.raises(InvalidConfigError, match="each place is named once"):
+        altered(image, stratalog_storage_copies="west")
+
+
+def test_a_copy_needs_a_broker_without_a_replica() -> None:
+    image = image_with(partition((1, 2, 3), 1, (1, 2, 3)))
+    with pytest.raises(InvalidConfigError, match="needs a live broker that may use it"):
+        altered(image, stratalog_storage_copies="lake")
 
 
 def test_the_deletion_of_a_topic_names_the_domains_with_its_tables() -> None:

@@ -19,7 +19,7 @@ from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.records import MetadataRecord, TopicDeletionRecord, TopicRecord
 from stratalog.replication.metadata.state_changes import check_transitions, partition_lines, replica_lines
 from stratalog.replication.metadata.states import ReplicaState, illegal_replica_step, replica_path, state_of_replica
-from stratalog.replication.replica.removal import ReplicaDeletions
+from stratalog.replication.replica.deletions import ReplicaDeletions
 from stratalog.storage.errors import IllegalStateError, StaleBrokerEpochError
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.records import TopicPartition

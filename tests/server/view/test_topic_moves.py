@@ -1,0 +1,143 @@
+"""Topics that move between brokers' roots and storage domains, or have copies there, while clients use them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from stratalog.clients.testing.in_memory_cluster import InMemoryCluster
+from stratalog.replication.metadata.records import PartitionRecord
+from stratalog.server.admin.admin import NewTopic
+from stratalog.server.view.cluster_view import ClusterView
+from stratalog.storage.objects.memory import forget_memory, memory_store
+from stratalog.storage.records import CONTROL_ATTRIBUTE, TopicPartition
+from tests.waiting import wait_until
+
+ORDERS = TopicPartition("orders", 0)
+HOME, COPIES = "stratalog.storage.domain", "stratalog.storage.copies"
+DOMAINS = ("lake", "sea")
+
+
+@pytest.fixture
+def cluster() -> Iterator[InMemoryCluster]:
+    with InMemoryCluster.start_new(4) as made:
+        for name in DOMAINS:
+            made.admin().add_storage_domain(name, place_of(made, name))
+        yield made
+    for name in DOMAINS:
+        forget_memory(place_of(made, name))
+
+
+def place_of(cluster: InMemoryCluster, name: str) -> str:
+    return f"{cluster.root.rpartition('/')[0]}/{name}"
+
+
+def made(cluster: InMemoryCluster, factor: int = 3, **configs: str) -> None:
+    named = {name.replace("_", "."): value for name, value in configs.items()}
+    cluster.admin().create_topics(
+        [NewTopic("orders", 1, factor, {"min.insync.replicas": str(min(2, factor)), **named})]
+    )
+
+
+def sent(cluster: InMemoryCluster, *values: bytes) -> None:
+    with cluster.producer(acks="all") as producer:
+        for future in [producer.send("orders", value, partition=0) for value in values]:
+            future.result(30)
+
+
+def values_of(cluster: InMemoryCluster) -> list[bytes]:
+    """What a reader of storage sees, that has just come."""
+    tables = ClusterView(cluster.root).records.committed_rows(ORDERS, 1 << 20)
+    rows = [row for table in tables for row in table.select(["value", "attributes"]).to_pylist()]
+    return [row["value"] for row in rows if not row["attributes"] & CONTROL_ATTRIBUTE]
+
+
+def moved(cluster: InMemoryCluster, **configs: str | None) -> PartitionRecord:
+    """The partition's state once the move that these configs ask for is over."""
+    named = {name.replace("_", "."): value for name, value in configs.items()}
+    cluster.admin().alter_configs("orders", named)
+    return settled(cluster)
+
+
+def settled(cluster: InMemoryCluster) -> PartitionRecord:
+    view = ClusterView(cluster.root)
+
+    def is_settled() -> bool:
+        view.refresh()
+        found = view.partition_state(ORDERS)
+        return not found.target and len(found.isr) == len(found.replicas) and found.leader >= 0
+
+    wait_until(is_settled, f"{ORDERS} settles")
+    return view.partition_state(ORDERS)
+
+
+def tables_in(cluster: InMemoryCluster, name: str) -> set[str]:
+    found = memory_store(place_of(cluster, name)).list("orders.")
+    return {meta.path.partition("/_delta_log/")[0] for meta in found if "/_delta_log/" in meta.path}
+
+
+def tables_in_roots(cluster: InMemoryCluster) -> list[int]:
+    brokers = cluster.admin().describe_cluster().brokers
+    return [each.broker_id for each in brokers if memory_store(each.root).list("orders-0/_delta_log/")]
+
+
+def test_from_roots_to_a_domain_and_back(cluster: InMemoryCluster) -> None:
+    made(cluster)
+    sent(cluster, b"a", b"b")
+    before = settled(cluster)
+    state = moved(cluster, stratalog_storage_domain="lake")
+    assert state.has_one_table
+    assert (set(state.replicas), state.domain, state.left) == (set(before.replicas), "lake", ())
+    assert len(tables_in(cluster, "lake")) == 1
+    sent(cluster, b"c")
+    assert values_of(cluster) == [b"a", b"b", b"c"]
+    state = moved(cluster, stratalog_storage_domain="")
+    assert (state.domain, state.elsewhere, set(state.replicas)) == ("", (), set(before.replicas))
+    sent(cluster, b"d")
+    assert values_of(cluster) == [b"a", b"b", b"c", b"d"]
+    assert set(tables_in_roots(cluster)) >= set(before.replicas)
+
+
+def test_one_replica_moves_between_domains_by_another_broker(cluster: InMemoryCluster) -> None:
+    made(cluster, 1, stratalog_storage_domain="lake")
+    sent(cluster, b"a")
+    before = settled(cluster)
+    state = moved(cluster, stratalog_storage_domain="sea")
+    assert (state.replicas, state.domain, state.elsewhere) == (before.replicas, "sea", ())
+    sent(cluster, b"b")
+    assert values_of(cluster) == [b"a", b"b"]
+    state = moved(cluster, stratalog_storage_domain="")
+    assert (state.replicas, state.domain, state.elsewhere) == (before.replicas, "", ())
+    sent(cluster, b"c")
+    assert values_of(cluster) == [b"a", b"b", b"c"]
+
+
+def test_a_copy_follows_and_leads(cluster: InMemoryCluster) -> None:
+    made(cluster, 2, stratalog_storage_domain="lake", stratalog_storage_copies="sea")
+    state = settled(cluster)
+    at_home, copies = state.replicas[:2], state.replicas[2:]
+    assert [state.domain_of(each) for each in state.replicas] == ["lake", "lake", "sea", "sea"]
+    assert state.leader in at_home
+    sent(cluster, b"a", b"b")
+    assert len(tables_in(cluster, "sea")) == 1
+    for broker_id in at_home:
+        cluster.kill(broker_id)
+    view = ClusterView(cluster.root)
+
+    def leader() -> bool:
+        view.refresh()
+        return view.partition_state(ORDERS).leader in copies
+
+    wait_until(leader, "a copy leads")
+    sent(cluster, b"c")
+    assert values_of(cluster) == [b"a", b"b", b"c"]
+    cluster.admin().alter_configs("orders", {HOME: "sea", COPIES: "lake"})
+    for broker_id in at_home:
+        cluster.restart(broker_id)
+    state = settled(cluster)
+    assert (state.domain, state.domain_of(at_home[0]), state.leader in copies) == ("sea", "lake", True)
+    sent(cluster, b"d")
+    state = moved(cluster, stratalog_storage_domain="lake", stratalog_storage_copies="sea")
+    assert state.leader in at_home
+    assert values_of(cluster) == [b"a", b"b", b"c", b"d"]

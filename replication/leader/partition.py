@@ -5,7 +5,7 @@ what is committed (promise 17) and which ISR it wants. A follower that caught up
 The changes of all partitions go into one commit, which `controller.brokers.alter_partition` checks.
 
 In a storage domain all replicas have the leader's table: what it stores is committed, nobody lags, and each live
-replica joins.
+replica joins that did not report that it cannot reach it.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ class Partition:
         needed = max(self.held_by_isr, self.epoch_start_offset)
         outside = (set(self.followers) & set(live)) - (set(self.isr) if again else self.maximal_isr)
         if self.state.domain:
-            return outside
+            return outside - set(self.state.offline)
         return {r for r in outside if self.followers[r].log_end_offset >= needed}
 
     def begin_joining(self, replicas: Iterable[int]) -> None:

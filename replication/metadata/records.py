@@ -245,6 +245,8 @@ class PartitionRecord(_KeyedRecord, key="partition/{0.topic}/{0.partition}"):
     `lost`: members of the ISR whose table is gone. They lead only by an unclean election; while nobody else may lead,
     the partition is offline.
     `domain`: the storage domain with the one table of all replicas; empty: each replica has one in its broker's root.
+    `offline`: replicas whose brokers reported that they cannot serve the domain's table. They are not in sync, and lead
+    nothing, until they report that they can; but one that nobody can replace stays the leader.
     """
 
     topic: str
@@ -262,8 +264,11 @@ class PartitionRecord(_KeyedRecord, key="partition/{0.topic}/{0.partition}"):
     last_known_elr: tuple[int, ...] = ()
     lost: tuple[int, ...] = ()
     domain: str = ""
+    offline: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.offline:
+            object.__setattr__(self, "offline", tuple(r for r in self.replicas if r in self.offline))
         if self.lost:
             object.__setattr__(self, "lost", tuple(r for r in self.isr if r in self.lost))
         if self.elr or self.last_known_elr:
@@ -349,9 +354,12 @@ _RECORD_TYPES: dict[str, type[Any]] = {each.type: each for each in get_args(Meta
 _FIELD_NAMES = {name: tuple(f.name for f in fields(t)) for name, t in _RECORD_TYPES.items()}
 _TUPLE_FIELDS = (
     *("replicas", "isr", "adding", "removing", "elr", "last_known_elr", "lost", "brokers"),
-    *("end_offsets", "leader_epochs", "domains"),
+    *("end_offsets", "leader_epochs", "domains", "offline"),
 )
-_LEFT_OUT_WHEN_EMPTY = ("directory_id", "elr", "last_known_elr", "lost", "leader_epochs", "domain", "domains")
+_LEFT_OUT_WHEN_EMPTY = (
+    *("directory_id", "elr", "last_known_elr", "lost", "leader_epochs"),
+    *("domain", "domains", "offline"),
+)
 """Fields that are mostly empty, and that records of earlier versions lack."""
 
 

@@ -104,6 +104,15 @@ DRAIN = Bound(
 OFFLINE_REPORTED = Bound(
     1_000, "the interval of reports of offline replicas", "a report that changes nothing still refreshes metadata"
 )
+DOMAIN_UNANSWERED_PART = 3
+"""Part of a broker's session for which a storage domain may leave unanswered what a leader stores there: 3 s of 9 s, as
+its own root may. Then another replica is to lead."""
+DOMAIN_RETRY = BackOff(first_ms=1_000, most_ms=10_000)
+"""The pauses before a broker tries a storage domain again that it reported to be out of its reach. They grow with each
+try that fails, and with each report soon after a return."""
+DOMAIN_SOUND = Bound(
+    60_000, "the time since a return after which a report of the same domain is a first one", "it had worked again"
+)
 ANSWERS_CLEANED = Bound(60_000, "the interval in which old answers in the inbox are looked for", "they only take room")
 APPEND_RETRY = Bound(
     100, "the pause of a leader's appends after its store failed", "the requests wait until their own time-outs"

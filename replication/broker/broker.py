@@ -40,7 +40,7 @@ from stratalog.replication.leader.purgatory import ProducePurgatory
 from stratalog.replication.leader.replica import LeaderReplica, WaitingAppend
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.log import MetadataLog, metadata_of_part
-from stratalog.replication.metadata.records import NO_BROKER_EPOCH, RegisterBrokerRecord
+from stratalog.replication.metadata.records import NO_BROKER_EPOCH
 from stratalog.replication.metrics import BrokerMetrics, Metric, RunState
 from stratalog.replication.progress.follower_watch import FollowerWatch
 from stratalog.replication.progress.known_committed import remove_old_progress
@@ -395,6 +395,7 @@ class Broker:
         if changed:
             self._polls.metadata_changed(now_ms)
         turn.metadata_changed(changed, lambda: {*loop.hosted.known, *image.partitions})
+        self._isr_changes.metadata_changed(changed)
         if not self._is_current(now_ms):
             return
         if changed or turn.to_apply:
@@ -407,8 +408,6 @@ class Broker:
             self.coordinators.check_leader(topic_partition)
             turn.to_apply.discard(topic_partition)
             loop.raise_high_watermark(topic_partition, now_ms)  # a smaller min.insync.replicas commits more
-        if any(isinstance(each, RegisterBrokerRecord) for each in changed):
-            self._isr_changes.brokers_came()
         self.coordinators.partitions_deleted(deleted_partitions(changed))
         self._removed_topics.step(self.broker_epoch)
 

@@ -6,7 +6,7 @@ change is a line of the state change log, as in Kafka's `becomeLeaderOrFollower`
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -24,6 +24,7 @@ from stratalog.replication.broker.own_tables import STATE_CHANGE_LOG, OwnTables
 from stratalog.replication.broker.removals import NOT_ASSIGNED, ReplicaRemovals
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.controller.brokers import OfflineReplica
+from stratalog.replication.leader.domain_reach import out_of_reach
 from stratalog.replication.leader.purgatory import ProducePurgatory
 from stratalog.replication.leader.replica import LeaderPorts, LeaderReplica
 from stratalog.replication.metadata.configs import TopicConfigs
@@ -412,17 +413,41 @@ class HostedReplicas:
         replica.go_offline(reason)
 
     def _set_offline(self, topic_partition: TopicPartition, reason: StratalogError | None) -> None:
-        """A led replica cannot be served; None: it can again. A full disk concerns all replicas (Kafka: its log
+        """A led replica cannot be served; None: it can again. A full disk concerns all replicas there (Kafka: its log
         directory is offline): all of them should be led elsewhere, until something fits again."""
         if reason is not None and not isinstance(reason, errors.StoreFullError):
             self.offline[topic_partition] = reason
             return
-        for each, replica in self.leaders.items():
-            replica.has_no_space = reason is not None
-            if reason is not None:
-                self.offline.setdefault(each, reason)
-            elif isinstance(self.offline.get(each), errors.StoreFullError):
+        domain = self.leaders[topic_partition].domain
+        there = {tp: replica for tp, replica in self.leaders.items() if replica.domain == domain}
+        if reason is not None:
+            self._wait_for_store(there, reason)
+            return
+        now_ms = self.tables.clock.monotonic_ms()
+        for each, replica in there.items():
+            away = self.offline.get(each)
+            is_answered = isinstance(away, errors.StoreFullError) or replica.unanswered_ms(now_ms) is None
+            if isinstance(away, errors.StoreUnavailableError) and is_answered:
                 del self.offline[each]
+                replica.waits_for_store = False
+
+    def _wait_for_store(self, replicas: Mapping[TopicPartition, LeaderReplica], reason: StratalogError) -> None:
+        for topic_partition, replica in replicas.items():
+            self.offline.setdefault(topic_partition, reason)
+            replica.waits_for_store = True
+
+    def give_way(self, now_ms: int, unanswered_ms: int) -> None:
+        """Report the led replicas of storage domains that this broker cannot write to for `unanswered_ms`. They try on
+        until others lead, and then refuse what waits: its outcome may be unknown, and only its client can tell."""
+        for replica in out_of_reach(self.leaders.values(), now_ms, unanswered_ms):
+            topic_partition, domain = replica.state.topic_partition, replica.domain
+            if topic_partition not in self.offline:
+                what = (
+                    f"{topic_partition}: broker {self.tables.broker_id} cannot write to the storage domain '{domain}'"
+                )
+                reason = errors.StoreUnavailableError(f"{what} for {replica.unanswered_ms(now_ms) or unanswered_ms} ms")
+                _LOG.error("%s: another replica is to lead", reason)
+                self._wait_for_store({topic_partition: replica}, reason)
 
     def offline_replicas(self) -> list[OfflineReplica]:
         """What is to be reported, in order. Damage is recorded beside its table before: a follower that uses the table

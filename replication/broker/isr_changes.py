@@ -6,14 +6,16 @@ I/O: followers' progress, the metadata log. The rules are `leader.partition` (wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from stratalog.replication import cadence
+from stratalog.replication.broker.leadership.domain_returns import DomainReturns
 from stratalog.replication.broker.loop_state import LoopState
 from stratalog.replication.broker.polls import Polls
 from stratalog.replication.broker.registration import Registration
 from stratalog.replication.controller.brokers import alter_partition, report_offline
 from stratalog.replication.leader.partition import isr_changes, isr_expansions, proposed_isr
+from stratalog.replication.metadata.records import MetadataRecord, PartitionRecord, RegisterBrokerRecord
 from stratalog.replication.progress.follower_watch import FollowerWatch
 from stratalog.replication.progress.progress import ReplicaProgress
 from stratalog.storage.errors import StaleBrokerEpochError
@@ -21,6 +23,9 @@ from stratalog.storage.log_lines import line_logger
 from stratalog.storage.records import TopicPartition
 
 _LOG = line_logger("stratalog.broker")
+
+REACH_CHECKS = 6
+"""Checks of the led replicas in storage domains within the time after which one gives way."""
 
 
 class IsrChanges:
@@ -41,6 +46,9 @@ class IsrChanges:
         self._follow_metadata = follow_metadata
         self._offline_due_ms = 0
         """When offline replicas are reported again. Invariant: at most one report in an interval."""
+        self._returns = DomainReturns(loop, registration, follow_metadata)
+        self._reach_ms = loop.config.broker_session_timeout_ms // cadence.DOMAIN_UNANSWERED_PART
+        self._reach_due_ms = 0
 
     def follow(self, now_ms: int) -> bool:
         """Take in what followers have published since the last call; True when some of it counts."""
@@ -62,11 +70,17 @@ class IsrChanges:
         loop.turn.to_expand |= moved
         return bool(moved)
 
-    def brokers_came(self) -> None:
-        """Brokers registered: those that have a leader's table, in a storage domain, are in sync from now on."""
-        led, own = self._loop.leaders.items(), self._loop.broker_id
-        waiting = {tp for tp, each in led if any(r not in each.state.isr for r in each.state.sharing(own))}
-        self._loop.turn.to_expand |= waiting
+    def metadata_changed(self, changed: Collection[MetadataRecord]) -> None:
+        """Brokers registered, or can reach a storage domain again: those that have a leader's table there are in sync
+        from now on."""
+        self._returns.metadata_changed(changed)
+        states = [each for each in changed if isinstance(each, PartitionRecord)]
+        if any(isinstance(each, RegisterBrokerRecord) for each in changed):
+            states += [replica.state for replica in self._loop.leaders.values()]
+        own = self._loop.broker_id
+        self._loop.turn.to_expand |= {
+            each.topic_partition for each in states if any(r not in each.isr for r in each.sharing(own))
+        }
 
     def propose(self) -> None:
         """Propose the ISR changes of all partitions in one piece; until the outcome is known the maximal ISR holds."""
@@ -104,8 +118,13 @@ class IsrChanges:
             loop.raise_high_watermark(partition.state.topic_partition, now_ms)
 
     def report_offline(self, now_ms: int) -> None:
-        """Report replicas that cannot be served from this broker's storage: others of the ISR should lead them."""
+        """Report replicas that cannot be served from this broker's storage: others of the ISR should lead them. And
+        those in storage domains that can be served again."""
         loop = self._loop
+        if now_ms >= self._reach_due_ms:
+            self._reach_due_ms = now_ms + self._reach_ms // REACH_CHECKS
+            loop.hosted.give_way(now_ms, self._reach_ms)
+        self._returns.step(now_ms)
         if not loop.hosted.offline or now_ms < self._offline_due_ms:
             return
         self._offline_due_ms = now_ms + cadence.OFFLINE_REPORTED.ms

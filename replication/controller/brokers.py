@@ -212,14 +212,15 @@ class _Restart:
         return partition.changed(controller_epoch=self.controller_epoch, leader=leader, bump_leader_epoch=True)
 
     def _applied_in_domain(self, partition: PartitionRecord) -> PartitionRecord | None:
-        """The broker's disk has nothing of it. A table that was gone is looked for again."""
+        """The broker's disk has nothing of it. A table that was gone is looked for again, one out of reach tried."""
+        reached = replace(partition, offline=_without(partition.offline, (self.broker_id,)))
         if self.broker_id in partition.lost:
             sharing = partition.sharing(self.broker_id)
-            return replace(self._changed(partition), lost=tuple(r for r in partition.lost if r not in sharing))
+            return replace(self._changed(reached), lost=tuple(r for r in partition.lost if r not in sharing))
         if partition.leader != self.broker_id:
-            return None
+            return self._changed(reached) if reached != partition else None
         leader = NO_LEADER if self.recovers else self.broker_id
-        return partition.changed(controller_epoch=self.controller_epoch, leader=leader, bump_leader_epoch=True)
+        return reached.changed(controller_epoch=self.controller_epoch, leader=leader, bump_leader_epoch=True)
 
     def _changed(self, partition: PartitionRecord) -> PartitionRecord:
         return partition.changed(controller_epoch=self.controller_epoch, bump_leader_epoch=False)
@@ -235,8 +236,11 @@ def _others(partition: PartitionRecord, broker_id: int) -> tuple[int, ...]:
     """The replicas with another table than the broker's that have every committed record: the rest of the ISR, else the
     ELR."""
     sharing = partition.sharing(broker_id)
-    staying = tuple(r for r in partition.isr if r not in sharing)
-    return staying or tuple(r for r in partition.elr if r not in sharing)
+    return _without(partition.isr, sharing) or _without(partition.elr, sharing)
+
+
+def _without(replicas: Iterable[int], others: Collection[int]) -> tuple[int, ...]:
+    return tuple(r for r in replicas if r not in others)
 
 
 def _without_log(
@@ -251,7 +255,7 @@ def _without_log(
     if partition.leader not in sharing:
         is_led = partition.leader != NO_LEADER  # else the ELR may take the place of the ISR: not under the same epoch
         return partition.changed(controller_epoch=controller_epoch, isr=others, bump_leader_epoch=not is_led)
-    staying = tuple(r for r in partition.isr if r not in sharing)
+    staying = _without(partition.isr, sharing)
     election = elect_offline(replace(partition, isr=staying), [r for r in live if r not in sharing], unclean=False)
     leader, isr = (election.leader, election.isr) if election else (NO_LEADER, others)
     return partition.changed(controller_epoch=controller_epoch, leader=leader, isr=isr, bump_leader_epoch=True)
@@ -350,6 +354,10 @@ def report_offline(
     no other: under a newer one it judges again (`decide_leader_and_isr`), and perhaps leads, as where all leave the ISR
     that may have had more. Kafka's brokers report a whole log directory. StaleBrokerEpochError when `broker_epoch` is
     not the broker's live registration.
+
+    A replica in a storage domain is `offline` from then on. Leaders {1,2,3} of a domain that nobody can reach report
+    one after the other: 1/{1,2,3}, 2/{2,3}, 3/{3}, and 3 stays, which tries on; no leadership moves again before one of
+    them can reach the domain (`report_online`).
     """
     check_broker_epoch(image, broker_id, broker_epoch)
     live = image.live_brokers().keys()
@@ -361,11 +369,45 @@ def report_offline(
         is_gone = replica.is_absent and bool(partition.domain_of(broker_id))
         election = None if is_gone else elect_controlled_shutdown(partition, live, {broker_id})
         if election is not None and election.changes(partition):
-            moved.append(election.applied_to(partition, image.controller_epoch))
+            moved.append(_marked_offline(election.applied_to(partition, image.controller_epoch), broker_id))
         elif election is None and replica.is_absent:
             moved.append(_without_log(partition, broker_id, live, image.controller_epoch))
+        elif partition.domain_of(broker_id) and broker_id not in partition.offline:
+            stays = partition.changed(controller_epoch=image.controller_epoch, bump_leader_epoch=False)
+            moved.append(_marked_offline(stays, broker_id))
     records = update_eligible_leaders(image, moved, lost=(broker_id,))
     return Result(records, tuple(p.topic_partition for p in moved))
+
+
+def _marked_offline(partition: PartitionRecord, broker_id: int) -> PartitionRecord:
+    if not partition.domain_of(broker_id):
+        return partition
+    return replace(partition, offline=(*partition.offline, broker_id))
+
+
+def report_online(
+    image: ClusterImage, broker_id: int, broker_epoch: int, online: Iterable[IdentifiedPartition]
+) -> Result[tuple[TopicPartition, ...]]:
+    """The broker can reach the storage domain of these replicas, which it had reported as offline, again.
+
+    It leads where nobody does, or only a leader that reported the same and could not be replaced. Elsewhere the leader
+    adds it to the ISR. The answer names the partitions that changed. StaleBrokerEpochError when `broker_epoch` is not
+    the broker's live registration.
+    """
+    check_broker_epoch(image, broker_id, broker_epoch)
+    live = image.live_brokers().keys()
+    changed: list[PartitionRecord] = []
+    for named in online:
+        partition = image.state_of(named)
+        if partition is None or broker_id not in partition.offline:
+            continue
+        back = replace(partition, offline=_without(partition.offline, (broker_id,)))
+        election = elect_offline(back, live, unclean=False) if back.leader in (NO_LEADER, *back.offline) else None
+        if election is None:
+            changed.append(back.changed(controller_epoch=image.controller_epoch, bump_leader_epoch=False))
+        else:
+            changed.append(election.applied_to(back, image.controller_epoch))
+    return Result(update_eligible_leaders(image, changed), tuple(p.topic_partition for p in changed))
 
 
 def leave_isr(
@@ -488,6 +530,8 @@ def _check_isr(image: ClusterImage, current: PartitionRecord, change: IsrChange)
             raise errors.InvalidRequestError(
                 f"{where}: broker {member} is not in the replicas {list(current.replicas)}"
             )
+        if member in current.offline and member not in current.isr:
+            raise errors.InvalidRequestError(f"{where}: broker {member} reported that it cannot serve the partition")
         if member not in current.isr:
             _check_addition(image, where, member, change.broker_epochs.get(member))
 

@@ -201,7 +201,7 @@ def _reassigned(
 
 def _moved_in_domain(current: PartitionRecord, target: tuple[int, ...], live: Collection[int]) -> PartitionRecord:
     """The partition on these brokers, apart from epochs. Without a live one it keeps an ISR, which is never empty."""
-    in_sync = tuple(r for r in target if r in live)
+    in_sync = tuple(r for r in target if r in live and r not in current.offline)
     leader = current.leader if current.leader in in_sync else next(iter(in_sync), NO_LEADER)
     stays = leader == current.leader and set(target) == set(current.replicas)  # another ISR is the leader's to propose
     return replace(current, replicas=target, isr=current.isr if stays else in_sync or target, leader=leader)

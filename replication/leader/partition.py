@@ -4,9 +4,9 @@ The rules of Kafka's `Partition`: the broker feeds it what it appended and what 
 what is committed (promise 17) and which ISR it wants. A follower that caught up joins the ISR, one that lags leaves it.
 The changes of all partitions go into one commit, which `controller.brokers.alter_partition` checks.
 
-In a storage domain replicas share a table. Those that have the leader's never lag, and each live one joins; where all
-have it, what it stores is committed. The others wait for the tables of the ISR: what one of them has copied, all that
-share its table have.
+In a storage domain replicas share a table. Those that have the leader's never lag, and each live one joins that did not
+report that it cannot reach it; where all have it, what it stores is committed. The others wait for the tables of the
+ISR: what one of them has copied, all that share its table have.
 """
 
 from __future__ import annotations
@@ -211,7 +211,8 @@ class Partition:
             return set()
         needed = max(self.held_by_isr, self.epoch_start_offset)
         outside = (set(self.followers) & set(live)) - (set(self.isr) if again else self.maximal_isr)
-        return {r for r in outside if r in self._sharing or self.followers[r].log_end_offset >= needed}
+        ready = {r for r in outside if r in self._sharing or self.followers[r].log_end_offset >= needed}
+        return ready - set(self.state.offline)
 
     def begin_joining(self, replicas: Iterable[int]) -> None:
         """From now until the outcome is known the high watermark waits for these too."""

@@ -161,13 +161,28 @@ class LeaderReplica:
         self._last_stable_offset = LastStableOffset()
         self._kept_damage: StratalogError | None = None
         """Damage under which it leads, since nobody else has what it has."""
-        self.has_no_space = False
-        """True after an append of this replica or another one found the root full, until something is appended."""
+        self.waits_for_store = False
+        """True once its store was reported as full, or as out of reach, until something is stored."""
+        self._tried_ms: int | None = None
+        """When the oldest try to store something began that the store has not answered since; None: it has."""
+        self.answered_ms: int | None = None
+        """When the store last answered such a try."""
 
     @property
     def has_waiting(self) -> bool:
         """True while requests wait for their append or for its outcome."""
         return self._in_flight is not None or self._next is not None or bool(self.waiting)
+
+    def unanswered_ms(self, now_ms: int) -> int | None:
+        """For how long the store has answered no try to write to the table; None while nothing is tried."""
+        return None if self._tried_ms is None else now_ms - self._tried_ms
+
+    def _tries(self, now_ms: int) -> None:
+        if self._tried_ms is None:
+            self._tried_ms = now_ms
+
+    def _is_answered(self, now_ms: int) -> None:
+        self._tried_ms, self.answered_ms = None, now_ms
 
     @property
     def next_sender(self) -> str:
@@ -179,6 +194,11 @@ class LeaderReplica:
     def is_starting(self) -> bool:
         """True until its epoch began, or could not begin."""
         return self.partition is None and self.failure is None
+
+    @property
+    def domain(self) -> str:
+        """The storage domain with its table; "": it is in the broker's root."""
+        return self.state.domain_of(self._ports.broker_id)
 
     @property
     def leader_epoch(self) -> int:
@@ -215,6 +235,10 @@ class LeaderReplica:
 
     def started(self, outcome: bool | StratalogError, now_ms: int) -> bool:
         """Lead, if the epoch has begun. Returns and raises as `start`."""
+        if isinstance(outcome, errors.StoreUnavailableError):
+            self._tries(now_ms)
+        else:
+            self._is_answered(now_ms)
         match outcome:
             case errors.StoreUnavailableError() | errors.FencedLeaderEpochError():
                 self._retry_later(now_ms, outcome)  # when fenced, until the metadata log shows the newer leader
@@ -226,7 +250,7 @@ class LeaderReplica:
                 return False
             case False:
                 return False
-        self._has_space_again()
+        self._stores_again()
         self.partition = Partition(
             self.state,
             self._ports.broker_id,
@@ -334,6 +358,8 @@ class LeaderReplica:
             self._next = self._next_ahead = None
         elif self._in_flight is None:
             self._in_flight, self._is_new = self._next_group(), True
+        if self._in_flight is not None:
+            self._tries(now_ms)
         return self._in_flight if self._in_flight is not None and self._may_be_stored(self._in_flight) else None
 
     def _may_be_stored(self, group: AppendGroup) -> bool:
@@ -410,6 +436,8 @@ class LeaderReplica:
         if self.partition is None:
             return False  # it stopped leading while the store was waited for, and the requests were answered
         outcome = self._settled(stored.outcome)
+        if not isinstance(outcome, errors.StoreUnavailableError):
+            self._is_answered(now_ms)
         match outcome:
             case Conflict():
                 return True
@@ -424,7 +452,7 @@ class LeaderReplica:
                 return True
         self._in_flight = self._ahead = None
         self._know_offsets()
-        self._has_space_again()
+        self._stores_again()
         self.partition.appended(self.log.log_end_offset, now_ms)
         self._traffic.appended(self.log.log_end_offset - stored.start_offset, group.size_bytes, len(group.members))
         self._appended_ms, self._appended_files = stored.ended_ms, len(outcome.files)
@@ -558,7 +586,7 @@ class LeaderReplica:
         groups = [group for group in (self._in_flight, self._next) if group is not None]
         members = [*(member for group in groups for member in group.members), *self.waiting]
         # before the answers: each is given once, whatever a callback does
-        self._in_flight = self._ahead = self._next = self._next_ahead = None
+        self._in_flight = self._ahead = self._next = self._next_ahead = self._tried_ms = None
         self.waiting.clear()
         for member in members:
             member.answer(error)
@@ -577,8 +605,8 @@ class LeaderReplica:
             # The table is sound, but another replica should lead; the only member of an ISR waits for space.
             self._ports.on_offline(self.state.topic_partition, reason)
 
-    def _has_space_again(self) -> None:
-        if self.has_no_space:
+    def _stores_again(self) -> None:
+        if self.waits_for_store:
             self._ports.on_offline(self.state.topic_partition, None)
 
     def progress(self) -> ReplicaProgress | None:

@@ -254,6 +254,8 @@ class PartitionRecord(_KeyedRecord, key="partition/{0.topic}/{0.partition}"):
     `elsewhere`: the replicas of which `domain` does not hold, each with its own domain, or "" for its broker's root.
     `target`: where a move under way is to end, all replicas with their domains, as in `elsewhere`; empty: none is.
     `left`: the domains whose table of the partition is to be deleted, since no replica has it any more.
+    `offline`: replicas whose brokers reported that they cannot serve the domain's table. They are not in sync, and lead
+    nothing, until they report that they can; but one that nobody can replace stays the leader.
     """
 
     topic: str
@@ -274,11 +276,14 @@ class PartitionRecord(_KeyedRecord, key="partition/{0.topic}/{0.partition}"):
     elsewhere: tuple[Placed, ...] = ()
     target: tuple[Placed, ...] = ()
     left: tuple[str, ...] = ()
+    offline: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.elsewhere:
             kept = tuple(sorted((r, d) for r, d in self.elsewhere if r in self.replicas and d != self.domain))
             object.__setattr__(self, "elsewhere", kept)
+        if self.offline:
+            object.__setattr__(self, "offline", tuple(r for r in self.replicas if r in self.offline))
         if self.lost:
             object.__setattr__(self, "lost", tuple(r for r in self.isr if r in self.lost))
         if self.elr or self.last_known_elr:
@@ -388,12 +393,12 @@ _RECORD_TYPES: dict[str, type[Any]] = {each.type: each for each in get_args(Meta
 _FIELD_NAMES = {name: tuple(f.name for f in fields(t)) for name, t in _RECORD_TYPES.items()}
 _TUPLE_FIELDS = (
     *("replicas", "isr", "adding", "removing", "elr", "last_known_elr", "lost", "brokers"),
-    *("end_offsets", "leader_epochs", "domains", "left", "racks"),
+    *("end_offsets", "leader_epochs", "domains", "left", "racks", "offline"),
 )
 _PLACED_FIELDS = ("elsewhere", "target")
 _LEFT_OUT_WHEN_EMPTY = (
     *("directory_id", "elr", "last_known_elr", "lost", "leader_epochs", "domain", "domains"),
-    *("elsewhere", "target", "left", "racks"),
+    *("elsewhere", "target", "left", "racks", "offline"),
 )
 """Fields that are mostly empty, and that records of earlier versions lack."""
 

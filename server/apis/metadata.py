@@ -169,7 +169,7 @@ class MetadataApis(ApiFamily):
             "leader_epoch": state.leader_epoch,
             "replica_nodes": state.replicas,
             "isr_nodes": state.isr,
-            "offline_replicas": [r for r in state.replicas if self._node(call, image, r) is None],
+            "offline_replicas": [r for r in state.replicas if r in state.offline or self._node(call, image, r) is None],
         }
 
     # -- DescribeTopicPartitions ---------------------------------------------------------------------------------

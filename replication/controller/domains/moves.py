@@ -101,6 +101,7 @@ def moved(before: PartitionRecord, after: PartitionRecord, controller_epoch: int
         elsewhere=after.elsewhere,
         target=after.target,
         left=tuple(sorted({*before.left, *gone})),
+        offline=tuple(r for r in before.offline if r in after.replicas and after.domain_of(r) == before.domain_of(r)),
     )
 
 
@@ -114,7 +115,7 @@ def _finished(state: PartitionRecord, live: Collection[int]) -> PartitionRecord 
     if arriving(state):
         return None
     home, replicas = state.target[0][1], tuple(replica for replica, _ in state.target)
-    ready = [r for r in replicas if r in live and _is_in_sync(state, r)]
+    ready = [r for r in replicas if r in live and r not in state.offline and _is_in_sync(state, r)]
     at_home = [r for r in ready if state.domain_of(r) == home]
     leader = state.leader
     if leader not in replicas or (at_home and state.domain_of(leader) != home):
@@ -179,7 +180,7 @@ def _with_leader_moved(state: PartitionRecord, live: Collection[int], min_isr: i
         return None
     isr = tuple(r for r in state.isr if r != state.leader)
     order = [*(r for r, _ in state.target), *state.replicas]
-    ready = [r for r in order if r in isr and r in live]
+    ready = [r for r in order if r in isr and r in live and r not in state.offline]
     if not ready or len(isr) < max(min_isr, 1):
         return None
     return replace(_placed(state, dict(left)), leader=ready[0], isr=isr)

@@ -8,7 +8,8 @@ every committed record, though others may have more uncommitted ones. A replica 
 candidate of a clean election, and of an unclean one only if no other replica is live.
 
 In a storage domain all replicas have the same table, so that each live one is in sync: the ISR of an election is the
-live replicas, and every election of one is clean.
+live replicas, and every election of one is clean. Those that reported that they cannot reach it (`offline`) are left
+out of both.
 """
 
 from __future__ import annotations
@@ -64,20 +65,21 @@ def elect_offline(partition: PartitionRecord, live: Collection[int], unclean: bo
         return clean
     choices = (partition.last_known_elr, [r for r in partition.replicas if r not in partition.lost], partition.lost)
     for preferred in choices:
-        leader = _first(partition.replicas, [r for r in preferred if r in live])
+        leader = _first(partition.replicas, [r for r in preferred if r in live and r not in partition.offline])
         if leader is not None:
             break
     return None if leader is None else Election(leader, (leader,), unclean=True)
 
 
 def _whole(partition: PartitionRecord, live: Collection[int]) -> list[int]:
-    """The live members of the ISR that have their log, and the live replicas with the same table as one."""
+    """The live members of the ISR that have their log, and the live replicas with the same table as one; without those
+    that cannot reach it."""
     if partition.has_one_table:
         in_sync = partition.replicas
     else:
         sharing = (r for r in partition.replicas if r not in partition.isr and partition.is_held_in_sync(r))
         in_sync = (*partition.isr, *sharing)
-    return [r for r in in_sync if r in live and r not in partition.lost]
+    return [r for r in in_sync if r in live and r not in (*partition.lost, *partition.offline)]
 
 
 def _elect_clean(partition: PartitionRecord, isr: Sequence[int], eligible: Collection[int]) -> Election | None:

@@ -15,6 +15,7 @@ from stratalog.replication.controller.brokers import (
     online_partitions,
     register_broker,
     report_offline,
+    report_online,
     shut_down_broker,
 )
 from stratalog.replication.controller.domains.storage_domains import add_storage_domain, remove_storage_domain
@@ -22,12 +23,14 @@ from stratalog.replication.controller.election.preferred_leaders import Election
 from stratalog.replication.controller.reassignment import alter_partition_reassignments
 from stratalog.replication.controller.topic_deletion import replicas_deleted
 from stratalog.replication.controller.topics import alter_config, create_partitions, create_topic, delete_topic
+from stratalog.replication.leader.partition import Partition
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.records import NO_LEADER, ConfigRecord, PartitionRecord
 from stratalog.replication.metadata.storage_domains import DOMAIN_CONFIG, replica_root
 from stratalog.storage.errors import (
     InvalidConfigError,
     InvalidRequestError,
+    StaleBrokerEpochError,
     UnknownStorageDomainError,
 )
 from stratalog.storage.records import TopicPartition
@@ -294,7 +297,82 @@ def test_a_table_that_is_gone_takes_its_partition_offline_until_somebody_looks_a
     assert brief(state(image)) == (1, (1, 2, 3), 7)
 
 
-def test_a_leader_that_cannot_serve_gives_way() -> None:
-    image = image_with(shared((1, 2, 3), 1, (1, 2, 3)))
-    commit(image, report_offline(image, 1, 11, offline(image, TP)))
-    assert brief(state(image)) == (2, (2, 3), 6)
+# -- a domain that some brokers cannot reach -------------------------------------------------------------
+
+
+def away(image: GrowingImage, broker_id: int) -> None:
+    commit(image, report_offline(image, broker_id, 10 + broker_id, offline(image, TP)))
+
+
+def back(image: GrowingImage, broker_id: int) -> tuple[TopicPartition, ...]:
+    return commit(image, report_online(image, broker_id, 10 + broker_id, [image.identified(TP)]))
+
+
+def test_leaders_that_cannot_serve_give_way_one_after_the_other_and_the_last_one_stays() -> None:
+    image = image_with(shared((1, 2, 3), 1, (1,)))
+    for broker_id, expected in ((1, (2, (2, 3), 6)), (2, (3, (3,), 7)), (3, (3, (3,), 7))):
+        away(image, broker_id)
+        assert brief(state(image)) == expected
+    assert state(image).offline == (1, 2, 3)
+    assert report_offline(image, 3, 13, offline(image, TP)).records == (), "reported twice it is the same"
+
+
+@pytest.mark.parametrize(
+    ("leader", "isr", "gone", "returning", "expected"),
+    [
+        (2, (2, 3), (1,), 1, (2, (2, 3), 5, ())),  # the leader adds it to the ISR
+        (3, (3,), (1, 2, 3), 1, (1, (1,), 6, (2, 3))),
+        (3, (3,), (1, 2, 3), 3, (3, (3,), 5, (1, 2))),
+        (NO_LEADER, (3,), (1, 2), 2, (2, (2,), 6, (1,))),
+        (3, (3,), (1,), 2, (3, (3,), 5, (1,))),  # it had reported nothing
+    ],
+)
+def test_a_replica_that_reaches_its_domain_again_leads_where_no_other_can(
+    leader: int,
+    isr: tuple[int, ...],
+    gone: tuple[int, ...],
+    returning: int,
+    expected: tuple[int, tuple[int, ...], int, tuple[int, ...]],
+) -> None:
+    fenced = {3: False} if leader == NO_LEADER else None
+    image = image_with(replace(shared((1, 2, 3), leader, isr), offline=gone), fenced=fenced)
+    assert back(image, returning) == ((TP,) if returning in gone else ())
+    assert (*brief(state(image)), state(image).offline) == expected
+
+
+def test_no_election_chooses_a_replica_that_cannot_reach_the_domain() -> None:
+    image = image_with(replace(shared((1, 2, 3), 3, (3,)), offline=(1, 2)))
+    commit(image, elect_leaders(image, ElectionType.PREFERRED, [TP]))
+    assert brief(state(image)) == (3, (3,), 5)
+    commit(image, fence_brokers(image, {3: 13}, lambda _topic: True))
+    assert brief(state(image)) == (NO_LEADER, (3,), 6), "an unclean election would say that records are lost"
+    commit(image, online_partitions(image, lambda _topic: True))
+    assert state(image).leader == NO_LEADER
+    commit(image, register_broker(image, 2, "run-2b", "/data/2"))
+    commit(image, online_partitions(image))
+    assert (*brief(state(image)), state(image).offline) == (2, (2,), 7, (1,)), "a new process tries anew"
+
+
+def test_the_leader_does_not_add_a_replica_that_cannot_reach_the_domain() -> None:
+    image = image_with(replace(shared((1, 2, 3), 1, (1,)), offline=(2,)))
+    named = image.identified(TP)
+    (refused,) = commit(image, alter_partition(image, 1, 11, [IsrChange(named, 5, 9, (1, 2, 3), {2: 12, 3: 13})]))
+    assert isinstance(refused, InvalidRequestError)
+    assert "broker 2 reported that it cannot serve the partition" in str(refused)
+    led = Partition(state(image), 1, 0, 0, 0)
+    led.maybe_increment_high_watermark(0, 1_000)
+    assert led.may_join((1, 2, 3)) == {3}
+    commit(image, alter_partition(image, 1, 11, [IsrChange(named, 5, 9, (1, 3), {3: 13})]))
+    assert brief(state(image)) == (1, (1, 3), 5)
+
+
+def test_a_reassignment_chooses_no_replica_that_cannot_reach_the_domain() -> None:
+    image = image_with(replace(shared((1, 2, 3), 3, (3,)), offline=(1,)))
+    commit(image, alter_partition_reassignments(image, {TP: (1, 2)}))
+    assert (*brief(state(image)), state(image).offline) == (2, (2,), 6, (1,))
+
+
+def test_a_report_of_a_process_that_is_over_changes_nothing() -> None:
+    image = image_with(replace(shared((1, 2, 3), 3, (3,)), offline=(1, 2)))
+    with pytest.raises(StaleBrokerEpochError):
+        report_online(image, 1, 10, [image.identified(TP)])

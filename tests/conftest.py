@@ -15,6 +15,7 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 from stratalog.wire.messages import values
+from tests import domains
 from tests.readers import other_readers
 from tests.stores import servers
 from tests.stores.servers import StoreServer
@@ -183,6 +184,12 @@ def _without_fast() -> Iterator[None]:
             for module, names in FAST.items():
                 for name in names:
                     patch.setattr(f"{module}.{name}", lambda *_: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _in_domains() -> Iterator[None]:
+    with domains.in_domains():
         yield
 
 

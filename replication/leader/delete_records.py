@@ -1,4 +1,5 @@
-"""DeleteRecords: a partition's leader moves its log start up, and answers when every live replica has followed.
+"""DeleteRecords: a partition's leader moves its log start up, and answers when every live replica has followed: in a
+storage domain at once, since its table is everybody's.
 
 I/O: the leader's log. The rule is `storage.upkeep.retention_rules.offset_to_delete_before`; the next retention deletes
 the segments below the log start.
@@ -150,7 +151,8 @@ class RecordDeletions:
             request.refuse(partition, reason)
         offset = request.awaited.get(partition)
         if offset is not None and replica.partition is not None:
-            low_watermark = replica.partition.low_watermark(replica.log.log_start_offset, live)
+            followers = () if replica.state.domain else live
+            low_watermark = replica.partition.low_watermark(replica.log.log_start_offset, followers)
             if low_watermark >= offset:
                 request.answer(partition, DeletedRecords(low_watermark))
         if partition not in request.answers and now_ms >= request.deadline_ms:

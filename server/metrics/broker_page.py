@@ -127,7 +127,7 @@ class BrokerPage:
                 continue
             if partition.high_watermark != UNKNOWN:
                 offsets[named] = ReadableOffsets(partition.log_start_offset, partition.high_watermark)
-            for follower in list(partition.followers.values()):
+            for follower in list(partition.followers.values() if not led.state.domain else ()):
                 lag_max = max(lag_max, partition.log_end_offset - follower.log_end_offset)
         logs = {
             named: LedLog(

@@ -224,8 +224,9 @@ class CommittedRecords:
     def readable_log(self, topic_partition: TopicPartition, marks: Watermarks) -> tuple[LogReader, int]:
         """A replica's log and the end of its readable offsets: the leader's, else one that follows its epoch.
 
-        A follower's table that shows the current epoch has been truncated to what the leader has (promise 7). Called
-        under the partition's lock.
+        A follower's table that shows the current epoch has been truncated to what the leader has (promise 7). A table
+        in a storage domain is never truncated: it is read also before its next leader has begun. Called under the
+        partition's lock.
         """
         state = self._topology.partition_state(topic_partition)
         if self._topology.log_id(state)[1] != marks.topic_id:
@@ -240,7 +241,8 @@ class CommittedRecords:
             except (StoreError, LogDirNotFoundError) as failure:
                 reason = reason or failure
                 continue
-            has_it_all = state.leader == NO_LEADER and state.is_held_in_sync(replica)
+            is_led = state.leader != NO_LEADER
+            has_it_all = state.has_one_table or (not is_led and state.is_held_in_sync(replica))
             if log.has_started(state.leader_epoch) or has_it_all:
                 end = min(marks.high_watermark, log.log_end_offset)
                 return log, self._isolation.readable_end(log, marks, end)

@@ -108,6 +108,11 @@ class SimDisk(MemoryDisk):
     def file_deleted(self, table: str, files: MemoryFiles, path: str) -> None:
         self._deleted(table, files, path)
 
+    def is_hedged(self) -> bool:
+        """Whether the write of a data file that has just been answered was made twice, and the other one is under way:
+        as where a request is slow, and is made again beside it."""
+        return False
+
     def commit_log(self, table: str) -> SimCommitLog:
         return SimCommitLog(self, table)
 
@@ -141,6 +146,9 @@ class SimDomain(SimDisk):
     """The tables of a storage domain. `topic_ids`: those of the topics that there are now."""
 
     topic_ids: Callable[[], Collection[str]]
+
+    def is_hedged(self) -> bool:
+        return self.scheduler.happens(self.scheduler.faults.doubled)
 
     def answered(self, table: str, version: int, commit: Commit) -> None:
         """What is committed to a table that is being deleted with its topic may be answered, and is nowhere."""
@@ -230,11 +238,11 @@ class SimCommitLog(MemoryCommitLog):
         files.modified_ms[version] = self.disk.now_ms()
         self.disk.created(self._name, version, stored)
 
-    def delete_from(self, files: MemoryFiles, version: int, commit_id: str | None = None) -> None:
+    def delete_from(self, files: MemoryFiles, version: int, *, alone: bool = False) -> None:
         try:
-            super().delete_from(files, version, commit_id)
+            super().delete_from(files, version, alone=alone)
         except LostRequestError:
-            self.disk.scheduler.give_up(self.disk.root, lambda: self.deleted(files, version, commit_id))
+            self.disk.scheduler.give_up(self.disk.root, lambda: self.deleted(files, version, alone=alone))
             raise
 
     def replace_version(self, version: int, old: StoredCommit, new: StoredCommit) -> None:
@@ -308,15 +316,18 @@ class SimLogTable(MemoryLogTable):
 
     def _put_file(self, path: str, table: pa.Table) -> None:
         files = self._log.files
+        put = partial(files.data_files.__setitem__, path, table)
         try:
             super()._put_file(path, table)
         except LostRequestError:
-            self._give_up(files, path, partial(files.data_files.__setitem__, path, table))
+            self._give_up(files, path, put)
             raise
+        if self._disk.is_hedged():
+            self._disk.scheduler.arrive_later(self._disk.root, partial(self._arrive, files, path, put))
 
     def _give_up(self, files: MemoryFiles, path: str, put: Callable[[], None]) -> None:
-        def arrive() -> None:
-            put()
-            files.modified_ms[path] = self._disk.now_ms()
+        self._disk.scheduler.give_up(self._disk.root, partial(self._arrive, files, path, put))
 
-        self._disk.scheduler.give_up(self._disk.root, arrive)
+    def _arrive(self, files: MemoryFiles, path: str, put: Callable[[], None]) -> None:
+        put()
+        files.modified_ms[path] = self._disk.now_ms()

@@ -168,22 +168,21 @@ class MemoryCommitLog:
         return stands
 
     def delete_version(self, version: int, commit_id: str) -> None:
-        self.delete_from(self.files, version, commit_id)
+        """As on an object store: whatever stands there when the deletion arrives is deleted."""
+        files = self.files
+        if self.has_version(version, commit_id):
+            self.delete_from(files, version, alone=True)
 
-    def delete_from(self, files: MemoryFiles, version: int, commit_id: str | None = None) -> None:
-        """Delete a version of the table whose files these are: if it has this id, or, without one, with its
-        checkpoint."""
+    def delete_from(self, files: MemoryFiles, version: int, *, alone: bool = False) -> None:
+        """Delete a version of the table whose files these are, with its checkpoint unless `alone`."""
         detail = f"_delta_log/{version}"
         self.disk.access("delete", self._name, detail)
-        self.deleted(files, version, commit_id)
+        self.deleted(files, version, alone=alone)
         self.disk.access("delete:done", self._name, detail)
 
-    def deleted(self, files: MemoryFiles, version: int, commit_id: str | None) -> None:
-        found = files.commits.get(version)
-        if commit_id is None:
+    def deleted(self, files: MemoryFiles, version: int, *, alone: bool) -> None:
+        if not alone:
             files.checkpoints.pop(version, None)
-        elif found is None or found.commit.commit_id != commit_id:
-            return
         files.commits.pop(version, None)
         files.synced.discard(version)
 

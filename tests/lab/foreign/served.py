@@ -22,6 +22,7 @@ from typing import Self
 from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.frames import decode_response, encode_request
 from stratalog.wire.messages.schema import request_type
+from tests.domains import give_domain
 from tests.lab.real.harness.broker_processes import BROKERS, BrokerProcess, ServerProcess
 from tests.waiting import wait_until
 
@@ -109,6 +110,7 @@ class Served:
         self.folder = Path(self._ends.enter_context(tempfile.TemporaryDirectory(prefix="served-")))
         self._ports = dict(zip(BROKERS, free_ports(len(BROKERS) * (len(self._listeners) + 1)), strict=False))
         self._processes = self._made()
+        give_domain(self.metadata_root)
         try:
             for each in self._distinct():
                 each.start()

@@ -8,9 +8,14 @@ import pytest
 
 from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.testing.in_memory_cluster import InMemoryCluster
+from stratalog.replication.metadata.image import Result
+from stratalog.replication.metadata.log import open_metadata
+from stratalog.replication.requests.delete_records import DeletedRecords
+from stratalog.replication.stores import DeltaStores
 from stratalog.server.admin.admin import NewTopic
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.server.view.read_committed import ReadCommittedView
+from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.errors import InconsistentClusterIdError, InvalidRequestError
 from stratalog.storage.objects.memory import forget_memory, memory_store
 from stratalog.storage.records import CONTROL_ATTRIBUTE, TopicPartition
@@ -133,8 +138,7 @@ def test_groups_and_transactions_live_in_a_domain() -> None:
             "__transaction_state",
         }
         assert values_in(ReadCommittedView(cluster.root)) == [b"kept"]
-        for broker in cluster.admin().describe_cluster().brokers:
-            cluster.kill(broker.broker_id)
+        kill_all(cluster)
         assert values_in(ReadCommittedView(cluster.root)) == [b"kept"]  # without a broker
 
 
@@ -163,3 +167,34 @@ def test_brokers_verify_one_table_as_one_copy(cluster: InMemoryCluster) -> None:
     sent(cluster, b"a")
     described = cluster.admin().describe_log_dirs()
     assert [each.replicas[ORDERS].offset_lag for each in described.values()] == [0, 0, 0]
+
+
+def test_what_was_committed_is_readable_before_the_next_leader_begins(cluster: InMemoryCluster) -> None:
+    """A failover interrupts no reader: the table loses nothing by an election."""
+    sent(cluster, b"a", b"b")
+    kill_all(cluster)
+    metadata = open_metadata(DeltaStores(RandomIds()), cluster.root, SystemClock(), RandomIds())
+    metadata.refresh()
+    elected = metadata.image.partition(ORDERS).changed(bump_leader_epoch=True)
+    metadata.propose(lambda _image: Result((elected,), None))
+    for view in (ClusterView(cluster.root), ReadCommittedView(cluster.root)):
+        assert view.offsets.end_offsets([ORDERS]) == {ORDERS: 2}
+        assert values_in(view) == [b"a", b"b"]
+
+
+def test_records_are_deleted_from_the_one_table(cluster: InMemoryCluster) -> None:
+    """No follower has to delete them, too."""
+    sent(cluster, b"a", b"b", b"c")
+    assert cluster.admin().delete_records({ORDERS: 2}) == {ORDERS: DeletedRecords(2)}
+    assert values_in(ClusterView(cluster.root)) == [b"c"]
+
+
+def test_no_follower_of_the_one_table_lags(cluster: InMemoryCluster) -> None:
+    sent(cluster, b"a", b"b")
+    lags = [each for told in cluster.metrics().values() for each in told if each.name.endswith("_maxlag")]
+    assert [list(each.values.values()) for each in lags] == [[0], [0], [0]]
+
+
+def kill_all(cluster: InMemoryCluster) -> None:
+    for broker in cluster.admin().describe_cluster().brokers:
+        cluster.kill(broker.broker_id)

@@ -5,20 +5,36 @@ The commit race and the epoch in the table are the only fence between them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from random import Random
 from unittest.mock import patch
 
 from stratalog.replication.leader.replica import AppendGroup, LeaderReplica
 from stratalog.storage.delta.table import Conflict
-from stratalog.storage.errors import StoreUnavailableError
+from stratalog.storage.errors import StoreUnavailableError, StratalogError
+from stratalog.storage.files.data_file import DataFile
 from stratalog.storage.log.append import Appended
+from stratalog.storage.upkeep.chore import UpkeepDone, UpkeepView
+from stratalog.storage.upkeep.merge_plan import MergePlan
+from stratalog.storage.upkeep.merging import Merging
 from tests.simulation.cluster import QUICK_UPKEEP, Setting
-from tests.simulation.faults import Focus
-from tests.simulation.mutations.log_mutations import no_epoch_check_on_commits, orphaned_commits_count
-from tests.simulation.mutations.mutation import COMPLETE, Mutation, mix
+from tests.simulation.faults import Faults, Focus
+from tests.simulation.mutations.late_mutations import open_appends_are_forgotten
+from tests.simulation.mutations.log_mutations import (
+    CROWDED,
+    conflicts_are_not_read_back,
+    crowded_logs_lose_young_commits,
+    no_epoch_check_on_commits,
+    orphaned_commits_count,
+    time_does_not_pass,
+)
+from tests.simulation.mutations.mutation import COMPLETE, NO_FOCUS, Mutation, mix
 
 IN_DOMAIN = Setting(in_domain=True)
+BUSY = Setting(in_domain=True, upkeep=QUICK_UPKEEP, pause_ms_max=20)
+TWICE = ("NoDuplicates", "NoDuplicateSequence", *COMPLETE)
 
 
 def answered_before_the_commit() -> AbstractContextManager[object]:
@@ -52,6 +68,50 @@ def folders_without_the_topics_id() -> Iterator[None]:
         yield
 
 
+def deposed_leaders_delete_what_is_in_doubt() -> AbstractContextManager[object]:
+    """A leader that is deposed takes an append whose outcome it does not know for lost, and deletes its data file."""
+    original = LeaderReplica.resign
+
+    def resign(replica: LeaderReplica, error: StratalogError) -> None:
+        left = replica.log._open_append
+        original(replica, error)
+        if left is not None:
+            replica.log.table.delete_objects([entry.path for entry in left.appended.files])
+
+    return patch.object(LeaderReplica, "resign", resign)
+
+
+def lost_merges_delete_what_they_replace() -> AbstractContextManager[object]:
+    """A leader that slept deletes the files that its merge was to replace, though another leader has committed since
+    and its table names them."""
+    original = Merging._lost
+
+    def lost(merging: Merging, plan: MergePlan, view: UpkeepView, file: DataFile | None) -> UpkeepDone:
+        if plan.copied is None:
+            view.log.table.delete_objects([entry.path for entry in plan.files])
+        return original(merging, plan, view, file)
+
+    return patch.object(Merging, "_lost", lost)
+
+
+def _hedged(focus: Focus = NO_FOCUS, **weights: int) -> Callable[[Random], Faults]:
+    """Of a seed: requests are slow and made again beside themselves, and few are lost."""
+
+    def mixed(rng: Random) -> Faults:
+        return replace(mix(focus, **weights)(rng), doubled=0.3)
+
+    return mixed
+
+
+def _late(focus: Focus = NO_FOCUS, **weights: int) -> Callable[[Random], Faults]:
+    """Of a seed: requests are given up and arrive later, and answers are lost."""
+
+    def mixed(rng: Random) -> Faults:
+        return replace(mix(focus, **weights)(rng), lost_request=0.03, lost_answer=0.01, late=0.9, doubled=0.05)
+
+    return mixed
+
+
 DOMAIN_MUTATIONS: Mapping[str, Mutation] = {
     "append without epoch in a domain": Mutation(
         no_epoch_check_on_commits,
@@ -75,5 +135,36 @@ DOMAIN_MUTATIONS: Mapping[str, Mutation] = {
         mix(Focus("create", 0.2, "b", "lake"), 2_000, pause_broker=2, crash=1, restart_all=2),
         Setting(in_domain=True, recreates=True),
         6_000,
+    ),
+    "hedge that commits twice": Mutation(conflicts_are_not_read_back, TWICE, _hedged(crash=1), IN_DOMAIN),
+    "late appends in a domain": Mutation(
+        open_appends_are_forgotten, TWICE, _late(crash=1), Setting(in_domain=True, pause_ms_max=30)
+    ),
+    "deposed leader deletes an append": Mutation(
+        deposed_leaders_delete_what_is_in_doubt,
+        ("CommittedFilesStand",),
+        _late(Focus("create:done", 0.2, "b", "lake"), cut_from_domain=3, cut_broker=3, pause_broker=2, restart_all=1),
+        BUSY,
+    ),
+    "deposed leader deletes a merge": Mutation(
+        lost_merges_delete_what_they_replace,
+        ("CommittedFilesStand",),
+        mix(Focus("create", 0.3, "b", "lake"), 3_000, pause_broker=3, cut_broker=3, second_process=2, restart_all=1),
+        BUSY,
+        6_000,
+    ),
+    "clean-up of young commits in a domain": Mutation(
+        crowded_logs_lose_young_commits,
+        ("CommitsFollow", *COMPLETE),
+        mix(Focus("create", 0.3, "b", "lake"), 1_500, second_process=4, pause_broker=2, restart_all=2),
+        Setting(in_domain=True, upkeep=CROWDED, pause_ms_max=30),
+        8_000,
+    ),
+    "slept past a clean-up in a domain": Mutation(
+        time_does_not_pass,
+        ("CommitsFollow", *COMPLETE),
+        mix(Focus("create", 0.3, "b", "lake"), 4_000, pause_broker=3, second_process=2, crash=1, restart_all=2),
+        Setting(in_domain=True, upkeep=QUICK_UPKEEP, pause_ms_max=30),
+        8_000,
     ),
 }

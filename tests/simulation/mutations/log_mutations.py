@@ -452,8 +452,8 @@ def clean_up_deletes_by_name() -> AbstractContextManager[object]:
     """Clean-up that slept deletes versions of the table that was made in its place meanwhile: decision 0004."""
     deleted = MemoryCommitLog.deleted
 
-    def of_the_name(log: MemoryCommitLog, _files: MemoryFiles, version: int, commit_id: str | None) -> None:
-        deleted(log, log.files, version, commit_id)
+    def of_the_name(log: MemoryCommitLog, _files: MemoryFiles, version: int, *, alone: bool) -> None:
+        deleted(log, log.files, version, alone=alone)
 
     return patch.object(MemoryCommitLog, "deleted", of_the_name)
 

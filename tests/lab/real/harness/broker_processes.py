@@ -15,6 +15,7 @@ from typing import Self
 
 from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.server.view.cluster_view import ClusterView
+from tests.domains import give_domain
 from tests.waiting import wait_until
 
 PROJECT = Path(__file__).parents[4]
@@ -162,6 +163,7 @@ class BrokerProcesses:
 
     def start(self) -> Self:
         """Start all at once, as after a power cut; returns when all are part of the cluster."""
+        give_domain(self.metadata_root)
         for broker in self.by_id.values():
             broker.start()
         for broker in self.by_id.values():

@@ -38,7 +38,7 @@ from tests.waiting import wait_until
 SIDE_TOPIC, READ_TOPIC, BULK_TOPIC = "closed-loop", "read-outside", "full-load"
 PARTITIONS, SIDE_PARTITIONS = 6, 3
 DURABLE = {"min.insync.replicas": 2}
-SETTLE_S, IDLE_S = 15, 20
+SETTLE_S, IDLE_S = 40, 20
 CLOSED_S, CLOSED_ACKS_MAX = 30, 200
 READ_LOOP = OpenLoop(SIDE_PARTITIONS, rate_per_s=20, warm_s=3, window_s=15)
 OUTSIDE_READER = "tests.lab.bench.simulated.outside_reader"

@@ -1,6 +1,7 @@
 # stratalog: every target makes the one virtual environment first, once, and again when pyproject.toml changes.
 #
 #   make demo       three brokers, the real web log, a broker killed in the middle, a verdict
+#   make demo-cloud the same in a simulated bucket: verdict, latency, requests, dollars on one screen; needs go
 #   make test       every test but the longest; make quick: pure, contract and scenario tests, a minute
 #   make test-long  storms over broker processes, spark-submit, every rule of the simulation under every mix of faults
 #   make test-sessions  every test of source and sink in our Spark session, in one without a setting, over Spark Connect
@@ -89,12 +90,13 @@ DIALOGUES ?= 50
 SCHEMAS ?= 10000
 ROLLS ?= 20
 TARGET ?= broker
+PROFILE ?= fast
 HELM ?= $(shell command -v helm || echo $(VENV)/helm/helm)
 HELM_PACKAGE := helm.sh/helm/v3/cmd/helm@v3.22.0
 # One seed of the simulation is one history in every process, whose pinned seeds are those of this hash seed.
 export PYTHONHASHSEED := 0
 
-.PHONY: help venv java demo test test-long test-sessions test-readers test-stores test-s3 clients quick check simulate storm power client-storm many-connections short-transactions ecosystem fuzz exactly-once bench bench-long bench-cloud soak notebooks oracle differential differential-random differential-spark differential-values dashboards console-test console-long conf completions cast wheel release image chart rolling-restarts clean
+.PHONY: help venv java demo demo-cloud test test-long test-sessions test-readers test-stores test-s3 clients quick check simulate storm power client-storm many-connections short-transactions ecosystem fuzz exactly-once bench bench-long bench-cloud soak notebooks oracle differential differential-random differential-spark differential-values dashboards console-test console-long conf completions cast wheel release image chart rolling-restarts clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -128,6 +130,10 @@ java:
 
 demo: $(STAMP) java
 	@$(PYTHON) -m stratalog demo --full
+
+# In a bucket of versitygw, whose requests take as long as a cloud's; PROFILE=slow and PROFILE=express are others.
+demo-cloud: $(VERSITYGW_STAMP)
+	@$(PYTHON) -m tests.lab.demo_cloud --profile $(PROFILE)
 
 test: $(STAMP) java
 	@$(PYTHON) -m pytest -m "not long" --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder

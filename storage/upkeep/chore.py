@@ -65,6 +65,8 @@ class UpkeepLimits:
     """The limits at which chores begin.
 
     checkpoint_commits  commits between two checkpoints: a first fold reads no more than these
+    far_checkpoint_commits  the same where each read is a request, and the next leader of a table in a storage domain
+                        waits for them; a checkpoint is two writes, beside two of each of these commits
     garbage_ms          a checkpoint is also due when removed files have waited for one so long
     garbage_bytes       and when the files that wait for one are so large together
     keep_commits        commits that clean-up leaves at least
@@ -85,6 +87,7 @@ class UpkeepLimits:
     """
 
     checkpoint_commits: int = 500
+    far_checkpoint_commits: int = 100
     garbage_ms: int = 600_000
     garbage_bytes: int = 256 << 20
     keep_commits: int = 1_000

@@ -177,8 +177,10 @@ class Checkpoints(Chore):
     @property
     def _commits_between(self) -> int:
         """Commits between two checkpoints."""
-        state = self._log.state
-        return max(self._limits.checkpoint_commits, (len(state.files) + len(state.removed)) // CHECKPOINT_ENTRIES)
+        state, commits = self._log.state, self._limits.checkpoint_commits
+        if self._log.table.kept_ms:
+            commits = min(commits, self._limits.far_checkpoint_commits)
+        return max(commits, (len(state.files) + len(state.removed)) // CHECKPOINT_ENTRIES)
 
     def _garbage_due_ms(self, view: UpkeepView) -> int | None:
         """When the removal of the oldest removed object has to be durable; None if it is, or there is none."""

@@ -356,6 +356,24 @@ def test_first_checkpoints_of_tables_made_together_are_spread_over_the_time_betw
     assert all(10 <= count <= 30 for count in in_each_fifth), in_each_fifth
 
 
+@pytest.mark.parametrize(("kept_ms", "most"), [(0, 500), (120_000, 100)])
+def test_a_first_fold_reads_fewer_commits_where_each_is_a_request(kept_ms, most):
+    """The next leader of a table in a storage domain waits for its fold before it leads."""
+    ids = CountingIds()
+    disk = MemoryDisk(kept_ms=kept_ms)
+    log = PartitionLog(MemoryLogTable(disk, "1/t-0", ids), LogConfig(), FakeClock(), ids)
+    log.exists_or_create("topic-id")
+    started(log, 0)
+    upkeep = Upkeep(log, UpkeepLimits(merge_files_min=10_000))
+    found = []
+    for _ in range(2 * most):
+        append(log, batch("a"))
+        if "checkpoint 1" in steps(upkeep, 0, 0):
+            found.append(log.version)
+    assert len(found) >= 2
+    assert found[1] - found[0] == most
+
+
 def test_what_is_due_is_deleted_a_little_at_a_time(replicas):
     """A log checks once a second: the checks of all replicas at once would keep the machine from other work."""
     log = replicas.leader()

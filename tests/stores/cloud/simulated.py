@@ -6,6 +6,7 @@ I/O: a process (`relay`), and its control port.
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tests.stores.cloud.faults import CloudFault, FaultRule
-from tests.stores.servers import StoreServer, free_port, wait_until_it_listens
+from tests.stores.servers import StoreServer, free_port, versity_server, wait_until_it_listens
 
 TIMEOUT_S = 60
 ENDPOINTS = ("AWS_ENDPOINT_URL", "AZURE_STORAGE_ENDPOINT")
@@ -143,6 +144,26 @@ def simulated_cloud(
     finally:
         process.terminate()
         process.wait(30)
+
+
+@contextmanager
+def simulated_bucket(seed: int, profile: str = "0ms") -> Iterator[tuple[SimulatedCloud, str]]:
+    """A bucket of versitygw as far as this profile, and an empty folder in it. Clients of this process, and of those
+    that it starts, find it by the environment."""
+    with versity_server() as server:
+        name, url = endpoint_of(server)
+        with simulated_cloud(url, profile, seed=seed) as cloud:
+            changed = {**server.environment, name: cloud.url}
+            before = {key: os.environ.get(key) for key in changed}
+            os.environ.update(changed)
+            try:
+                yield cloud, server.new_root()
+            finally:
+                for key, value in before.items():
+                    if value is None:
+                        del os.environ[key]
+                    else:
+                        os.environ[key] = value
 
 
 def endpoint_of(server: StoreServer) -> tuple[str, str]:

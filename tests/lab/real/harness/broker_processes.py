@@ -19,7 +19,8 @@ from tests.domains import give_domain
 from tests.waiting import wait_until
 
 PROJECT = Path(__file__).parents[4]
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(PROJECT), "PYTHONUNBUFFERED": "1"}
+OWN_ENVIRONMENT = {"PYTHONPATH": str(PROJECT), "PYTHONUNBUFFERED": "1"}
+ENVIRONMENT = {**os.environ, **OWN_ENVIRONMENT}
 STARTED = "Started."
 START_WAIT_S, STOP_WAIT_S = 90, 60
 BROKERS = (1, 2, 3)
@@ -52,7 +53,12 @@ class ServerProcess:
         with self.output_file.open("ab") as output:
             self._output_begin = output.tell()
             self._process = subprocess.Popen(
-                self._command, stdout=output, stderr=output, cwd=PROJECT, env=ENVIRONMENT, start_new_session=True
+                self._command,
+                stdout=output,
+                stderr=output,
+                cwd=PROJECT,
+                env={**os.environ, **OWN_ENVIRONMENT},  # a store's server may have been started meanwhile
+                start_new_session=True,
             )
         self.is_paused = False
 

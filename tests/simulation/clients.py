@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from stratalog.replication.broker.broker import Broker
+from stratalog.replication.controller.domains.placements import BROKERS
 from stratalog.replication.controller.election.preferred_leaders import ElectionType, elect_leaders
 from stratalog.replication.controller.reassignment import alter_partition_reassignments, is_reassigning
 from stratalog.replication.controller.topics import alter_config, create_topic, delete_topic
 from stratalog.replication.metadata.image import BrokerState
 from stratalog.replication.metadata.log import MetadataLog, open_metadata
 from stratalog.replication.metadata.records import PartitionRecord
-from stratalog.replication.metadata.storage_domains import replica_root
+from stratalog.replication.metadata.storage_domains import COPIES_CONFIG, DOMAIN_CONFIG, replica_root
 from stratalog.replication.progress.progress import leader_progress_path, progress_rows
 from stratalog.replication.requests.delete_records import DeleteRecordsRequest
 from stratalog.replication.requests.produce import ACKS_ALL, ACKS_LEADER, ProduceRequest, ProduceResponse
+from stratalog.server.view.domain_tables import committed_end
 from stratalog.storage.errors import OffsetOutOfRangeError, StratalogError
 from stratalog.storage.log.reader import LogReader
 from stratalog.storage.records import (
@@ -27,7 +29,7 @@ from stratalog.storage.records import (
 from stratalog.storage.topic_config import LogConfig
 from stratalog.storage.upkeep.retention_rules import HIGH_WATERMARK
 from tests.simulation.cluster import METADATA_ROOT, TOPIC, SimCluster
-from tests.simulation.invariants import Log
+from tests.simulation.invariants import DOMAINS, Log
 from tests.simulation.scheduler import SimEvent
 
 KEYS = 5
@@ -183,9 +185,9 @@ class Consumer(Client):
         if reader is None or self.random.random() < 0.1:
             reader = self._readers[root, log] = LogReader(self.sim.table(root, topic_partition), self.sim.clock)
         reader.refresh()
-        if (not state.domain and reader.leader_epoch != state.leader_epoch) or reader.topic_id != log[0]:
+        if (end is not None and reader.leader_epoch != state.leader_epoch) or reader.topic_id != log[0]:
             return
-        end = reader.log_end_offset if end is None else end
+        end = committed_end(reader.epochs, state.leader_epoch, reader.log_end_offset) if end is None else end
         if end <= position:
             return
         try:
@@ -195,9 +197,9 @@ class Consumer(Client):
             self.skipped.setdefault(log, []).append(range(position, self.positions[log]))
 
     def _published_end(self, state: PartitionRecord, leader: BrokerState) -> int | None:
-        """The high watermark that the leader of this epoch published; 0 for none. None in a storage domain, where the
-        table's end is it."""
-        if state.domain:
+        """The high watermark that the leader of this epoch published; 0 for none. None where all replicas have one
+        table, whose end is it."""
+        if state.has_one_table:
             return None
         objects = self.sim.objects(leader.registration.root)
         content = objects.get_register(leader_progress_path(leader.broker_epoch)) or b""
@@ -231,7 +233,7 @@ class Admin(Client):
                 return  # what it began now, as a reassignment, would be under way when the end is checked
             try:
                 self.metadata.refresh()
-                self.random.choice(ACTIONS)(self)
+                self.random.choice(MOVES if self.sim.setting.moves else ACTIONS)(self)
             except StratalogError as reason:
                 self.sim.log_event(f"refused: {reason}")
 
@@ -291,6 +293,15 @@ class Admin(Client):
         answers = self.metadata.propose(lambda image: alter_partition_reassignments(image, wanted))
         self.sim.log_event(f"reassign {wanted}: {answers}")
 
+    def move(self) -> None:
+        """Another place for a topic, and perhaps copies in others."""
+        topic, places = self.random.choice(list(self.metadata.image.topic_ids)), ["", *DOMAINS]
+        home = self.random.choice(places)
+        copies = [each or BROKERS for each in places if each != home and self.random.random() < 0.3]
+        changes = {DOMAIN_CONFIG: home, COPIES_CONFIG: ",".join(copies)}
+        self.metadata.propose(lambda image: alter_config(image, topic, changes, check_configs=LogConfig.validated))
+        self.sim.log_event(f"move {topic} to {changes}")
+
     def elect(self) -> None:
         """Preferred leaders for all partitions."""
         answers = self.metadata.propose(lambda image: elect_leaders(image, ElectionType.PREFERRED))
@@ -335,3 +346,5 @@ ACTIONS: tuple[Callable[[Admin], None], ...] = (
     Admin.elect,
 )
 """The admin's actions."""
+MOVES = (*ACTIONS, Admin.move, Admin.move, Admin.move)
+"""The same where there are storage domains to move to."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol
 
 from stratalog.replication.broker.broker import Broker
@@ -49,14 +50,15 @@ from stratalog.storage.topic_config import LogConfig
 from stratalog.storage.upkeep.chore import UpkeepLimits
 from tests.simulation.erasures.erased import Erased
 from tests.simulation.faults import Faults
-from tests.simulation.invariants import LAKE, Invariants, Violation
+from tests.simulation.invariants import DOMAINS, Invariants, Violation
 from tests.simulation.metadata_model import MetadataModel
 from tests.simulation.scheduler import Actor, Scheduler, SimClock, SimExecutor, SimIds, SimPool, SimSideBySide, SimTurn
 from tests.simulation.stores import OTHER_TABLE, SimDisk, SimDomain, SimLogTable, SimObjects, continues_log
 from tests.storage.memory_table import MemoryFiles
 
 METADATA_ROOT = "memory:///metadata"
-DOMAIN, DOMAIN_ROOT = "lake", "memory:///lake"
+DOMAIN = "lake"
+DOMAIN_ROOTS = {name: f"memory:///{name}" for name in DOMAINS}
 TOPIC = "t"
 SESSION_MS = 900
 PROPERTIES = {
@@ -153,6 +155,7 @@ class Setting:
     calls_max     so many calls to storage are made side by side, as where a store is far away; 1: one after the other
     file_writers_ms  the longest time in which another thread writes the file of an append; 0: the broker's loop does
     in_domain     whether topics are in a storage domain that the brokers share, of which no power cut takes anything
+    moves         whether topics move between the brokers' roots and two domains, and have copies there
     beside        whether leaders store appends beside their loop, as where a store is far away
     """
 
@@ -173,6 +176,7 @@ class Setting:
     calls_max: int = 1
     file_writers_ms: int = 0
     in_domain: bool = False
+    moves: bool = False
     beside: bool = False
 
 
@@ -210,7 +214,7 @@ def with_defaults(created: Result[str]) -> Result[str]:
 
 def _with_domain(image: ClusterImage) -> Result[StorageDomainRecord]:
     """A storage domain, in which all topics are made."""
-    added = add_storage_domain(image, DOMAIN, DOMAIN_ROOT, durable=True)
+    added = add_storage_domain(image, DOMAIN, DOMAIN_ROOTS[DOMAIN], durable=True)
     return replace(added, records=(*added.records, ConfigRecord(CLUSTER_WIDE, DOMAIN_CONFIG, DOMAIN)))
 
 
@@ -227,11 +231,12 @@ class SimCluster:
             METADATA_ROOT, self.scheduler, self.clock, self._metadata_created, lambda _table, _files, _path: None
         )
         self.hosts = {i: self._host(i) for i in range(1, setting.brokers + 1)}
-        seen, kept_ms = (self._lake_created, self._lake_deleted), setting.upkeep.keep_ms
-        self.lake = SimDomain(DOMAIN_ROOT, self.scheduler, self.clock, *seen, kept_ms)
-        self.lake.topic_ids = lambda: self.invariants.topic_ids.values()
+        self.domains = {name: self._domain(name) for name in DOMAINS}
         self.invariants = Invariants(
-            {LAKE: self.lake, **{i: host.disk for i, host in self.hosts.items()}},
+            {
+                **{DOMAINS[name]: disk for name, disk in self.domains.items()},
+                **{i: host.disk for i, host in self.hosts.items()},
+            },
             session_silence_ms_min=SESSION_MS // 2,
             root_silence_ms_min=SESSION_MS // 3,
             retained=frozenset({TOPIC}),
@@ -266,6 +271,23 @@ class SimCluster:
         kept_ms = self.setting.upkeep.keep_ms if self.setting.is_durable else 0
         return Host(broker_id, root, SimDisk(root, self.scheduler, self.clock, created, deleted, kept_ms))
 
+    def _domain(self, name: str) -> SimDomain:
+        def created(table: str, version: int, stored: StoredCommit) -> None:
+            if continues_log(self.domains[name].tables[table], version, stored):
+                place = replica_of(table.rpartition("/")[2])
+                assert place is not None
+                self.invariants.table_committed(DOMAINS[name], place, version, stored.commit, table)
+
+        def deleted(table: str, files: MemoryFiles, path: str) -> None:
+            place = replica_of(table.rpartition("/")[2])
+            assert place is not None
+            self.invariants.file_deleted(DOMAINS[name], place, files, path)
+
+        kept_ms = self.setting.upkeep.keep_ms
+        domain = SimDomain(DOMAIN_ROOTS[name], self.scheduler, self.clock, created, deleted, kept_ms)
+        domain.topic_ids = lambda: self.invariants.topic_ids.values()
+        return domain
+
     # -- stores (the port `replication.stores.Stores`) -----------------------------------------------------
 
     def objects(self, root: str) -> SimObjects:
@@ -278,9 +300,10 @@ class SimCluster:
         return self._objects[root]
 
     def table(self, root: str, topic_partition: TopicPartition) -> LogTable:
-        if root.startswith(f"{DOMAIN_ROOT}/"):
-            folder = root.removeprefix(f"{DOMAIN_ROOT}/")
-            return SimLogTable(self.lake, f"{folder}/{topic_partition}", self.ids)
+        place, _, folder = root.rpartition("/")
+        for name, domain in DOMAIN_ROOTS.items():
+            if place == domain:
+                return SimLogTable(self.domains[name], f"{folder}/{topic_partition}", self.ids)
         return SimLogTable(self._disks[root], str(topic_partition), self.ids)
 
     def replicas(self, root: str) -> list[TopicPartition]:
@@ -289,20 +312,10 @@ class SimCluster:
     def replica_table(self, broker_id: int, topic_partition: TopicPartition) -> LogTable:
         """That of a broker's replica, wherever it is."""
         owner, name = self.invariants.place_of(broker_id, topic_partition)
-        return SimLogTable(self.lake if owner == LAKE else self.hosts[owner].disk, name, self.ids)
+        found = next((disk for each, disk in self.domains.items() if DOMAINS[each] == owner), None)
+        return SimLogTable(found or self.hosts[owner].disk, name, self.ids)
 
     # -- calls of the invariants -------------------------------------------------------------------------
-
-    def _lake_created(self, table: str, version: int, stored: StoredCommit) -> None:
-        if continues_log(self.lake.tables[table], version, stored):
-            place = replica_of(table.rpartition("/")[2])
-            assert place is not None
-            self.invariants.table_committed(LAKE, place, version, stored.commit, table)
-
-    def _lake_deleted(self, table: str, files: MemoryFiles, path: str) -> None:
-        place = replica_of(table.rpartition("/")[2])
-        assert place is not None
-        self.invariants.file_deleted(LAKE, place, files, path)
 
     def _replica_created(self, broker_id: int, table: str, version: int, stored: StoredCommit) -> None:
         # A version 0 of another partition's table, all alone, says what this one's said: an empty log of the topic.
@@ -416,6 +429,8 @@ class SimCluster:
         )
         if self.setting.in_domain:
             metadata.propose(_with_domain)
+        for name in DOMAINS if self.setting.moves else ():
+            metadata.propose(partial(add_storage_domain, name=name, url=DOMAIN_ROOTS[name], durable=True))
         metadata.propose(
             lambda image: with_defaults(
                 create_topic(

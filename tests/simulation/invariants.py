@@ -30,6 +30,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
+from stratalog.replication.controller.domains.moves import placements
 from stratalog.replication.folders import topic_folder
 from stratalog.replication.internal_topics import is_internal
 from stratalog.replication.metadata.image import ClusterImage
@@ -54,8 +55,8 @@ from tests.simulation.erasures.erased import Erased
 from tests.simulation.shadow import RowsCache, Shadow, ShadowMarker, ShadowRecord, folded, topic_id_of
 from tests.storage.memory_table import MemoryDisk, MemoryFiles
 
-LAKE = 0
-"""Whose table a partition in the storage domain is: no broker's."""
+DOMAINS = {"lake": 0, "sea": -2}
+"""Whose table a partition in a storage domain is: no broker's."""
 Log = tuple[str, int]
 """Topic id and partition: a topic that was made again under an old name is another one."""
 
@@ -92,6 +93,8 @@ class History:
     leaders: dict[int, int] = field(default_factory=dict)
     places: dict[bytes, int] = field(default_factory=dict)
     sequences: dict[tuple[int, int, int], int] = field(default_factory=dict)
+    one_table: dict[int, str] = field(default_factory=dict)
+    """The storage domain with the one table of all replicas in an epoch; "" where there are several tables."""
     lossy: bool = False
 
     @property
@@ -102,7 +105,7 @@ class History:
 
 @dataclass(slots=True)
 class Invariants:
-    """The observer. `disks` are the brokers' roots by broker id, and the storage domain that they share as `LAKE`'s.
+    """The observer. `disks` are the brokers' roots by broker id, and the storage domains by their numbers in `DOMAINS`.
 
     clean       False: topics from now on allow unclean elections, so no promise holds for them
     only_leaders   a record that a member of the ISR lacks is a violation only when it leads
@@ -232,26 +235,36 @@ class Invariants:
         self.wiped.discard(broker_id)
         for topic_partition, state in self.partitions.items():
             history = self.history(topic_partition)
-            is_here = not is_wiped and not state.domain
-            if history is not None and is_here and set(state.isr) <= {broker_id} | self.torn:
+            is_here = not is_wiped and self._are_in_roots(state, {broker_id} | self.torn)
+            if history is not None and is_here:
                 history.lossy = True
             elif history is not None:
                 self._check_members(topic_partition, state, history, history.committed)
 
+    def _are_in_roots(self, state: PartitionRecord, brokers: Set[int]) -> bool:
+        """Whether the ISR is of these brokers alone, each with a table in its root."""
+        return set(state.isr) <= brokers and not any(state.domain_of(member) for member in state.isr)
+
     def _replicas_committed(self, state: PartitionRecord) -> None:
         previous = self.partitions.get(state.topic_partition)
-        if previous is not None and not set(previous.replicas) <= set(state.replicas):
+        if previous is not None and not set(placements(previous)) <= set(placements(state)):
             self.kept.pop(state.topic_partition, None)  # perhaps the one that kept most was removed
+
+    def _epoch_committed(self, state: PartitionRecord, history: History) -> None:
+        history.one_table[state.leader_epoch] = state.domain if state.has_one_table else ""
+        if state.leader == NO_LEADER:
+            return
+        known = history.leaders.setdefault(state.leader_epoch, state.leader)
+        if known != state.leader:
+            where = f"{state.topic_partition} epoch {state.leader_epoch}"
+            raise Violation("SingleLeaderPerEpoch", f"{where}: {known} and {state.leader}")
 
     def _partition_committed(self, state: PartitionRecord) -> None:
         topic_partition = state.topic_partition
         previous = self.partitions.get(topic_partition)
         history = self.history(topic_partition)
-        if state.leader != NO_LEADER and history is not None:
-            known = history.leaders.setdefault(state.leader_epoch, state.leader)
-            if known != state.leader:
-                where = f"{topic_partition} epoch {state.leader_epoch}"
-                raise Violation("SingleLeaderPerEpoch", f"{where}: {known} and {state.leader}")
+        if history is not None:
+            self._epoch_committed(state, history)
         if state.leader != NO_LEADER and state.leader not in state.isr:
             raise Violation("ValidPartitionState", f"leader not in ISR: {state}")
         if not state.isr or not set(state.isr) <= set(state.replicas) or len(set(state.isr)) < len(state.isr):
@@ -260,9 +273,9 @@ class Invariants:
             raise Violation("MonotonicLeaderEpoch", f"{previous} then {state}")
         if previous is not None and state.partition_epoch <= previous.partition_epoch:
             raise Violation("MonotonicLeaderEpoch", f"partition epoch: {previous} then {state}")
-        is_fewer = previous is not None and set(state.replicas) < set(previous.replicas) and not state.domain
+        is_fewer = previous is not None and set(state.replicas) < set(previous.replicas)
         if history is not None and is_fewer:
-            history.lossy |= set(state.isr) <= self.torn  # the others were lost before the election
+            history.lossy |= self._are_in_roots(state, self.torn)  # the others were lost before the election
         if not set(state.lost) <= self.ever_wiped:
             raise Violation("Liveness", f"a log is taken for lost, but no disk was: {state}")
         if previous is not None and history is not None and state.unclean > previous.unclean:
@@ -301,14 +314,15 @@ class Invariants:
     def place_of(self, broker_id: int, topic_partition: TopicPartition) -> tuple[int, str]:
         """On whose disk the table of a replica is, and its name there."""
         state = self.partitions.get(topic_partition)
-        if state is None or not state.domain:
+        name = "" if state is None else state.domain_of(broker_id)
+        if not name:
             return broker_id, str(topic_partition)
-        return LAKE, _table_name(LAKE, topic_partition, self.topic_ids[topic_partition.topic])
+        return DOMAINS[name], _table_name(DOMAINS[name], topic_partition, self.topic_ids[topic_partition.topic])
 
     def table_committed(
         self, broker_id: int, topic_partition: TopicPartition, version: int, commit: Commit, table: str = ""
     ) -> None:
-        """A version was committed to a replica's table. `table`: its name, where it is in the storage domain."""
+        """A version was committed to a replica's table. `table`: its name, where it is in a storage domain."""
         files = self.disks[broker_id].tables[table or str(topic_partition)]
         shadow = self._shadows.get((broker_id, topic_partition))
         if version == 0 or shadow is None or shadow.files is not files or version != shadow.version + 1:
@@ -350,17 +364,16 @@ class Invariants:
             self._check_leader(broker_id, topic_partition, history, commit.txns[LEADER_EPOCH])
 
     def _all_is_committed(self, broker_id: int, shadow: Shadow, history: History) -> None:
-        """A table in the storage domain has nothing that is not committed for good."""
-        if broker_id != LAKE or self.history(history.topic_partition) is not history:
+        """A table that all replicas share, in a storage domain, has nothing that is not committed for good."""
+        state, domain = self.partitions.get(history.topic_partition), history.one_table.get(shadow.leader_epoch)
+        if state is None or not domain or DOMAINS[domain] != broker_id:
             return
         highest, log = history.high_watermark, (shadow.topic_id, history.topic_partition.partition)
         if shadow.log_end > highest:
             by_epoch = history.high_watermarks
             by_epoch[shadow.leader_epoch] = max(by_epoch.get(shadow.leader_epoch, 0), shadow.log_end)
-            self._commit_records(LAKE, history, range(highest, shadow.log_end))
-        state = self.partitions.get(history.topic_partition)
-        if state is not None:
-            self.erased.published(log, state.leader, shadow, shadow.version)
+            self._commit_records(broker_id, history, range(highest, shadow.log_end))
+        self.erased.published(log, state.leader, shadow, shadow.version)
 
     def _check_deleted(self, broker_id: int, topic_partition: TopicPartition, shadow: Shadow) -> None:
         """Without retention a log starts where DeleteRecords of this very topic was asked for, not further up."""
@@ -427,7 +440,9 @@ class Invariants:
     def _check_truncated(self, broker_id: int, shadow: Shadow, history: History) -> None:
         """A member of the ISR does not truncate committed records."""
         state = self.partitions.get(history.topic_partition)
-        is_member = state is not None and (broker_id == LAKE or broker_id in state.isr)
+        is_member = state is not None and any(
+            self.place_of(member, history.topic_partition)[0] == broker_id for member in state.isr
+        )
         if history.lossy or state is None or not is_member or broker_id in self.torn or self.only_leaders:
             return
         gone = [offset for offset in history.committed if offset >= shadow.log_end and offset >= shadow.log_start]
@@ -520,7 +535,7 @@ class Invariants:
             return
         for member in state.isr:
             is_gone = member in self.torn or member in state.lost or (member, topic_partition) in self.removed
-            if is_gone and not state.domain:
+            if is_gone and not state.domain_of(member):
                 continue
             shadow = self.shadow(member, topic_partition)
             for offset, record in records.items():
@@ -555,7 +570,7 @@ class Invariants:
     def _check_leader(self, broker_id: int, topic_partition: TopicPartition, history: History, epoch: int) -> None:
         """A new leader holds every offset below any published high watermark, and every acknowledged record."""
         newest = self.partitions.get(topic_partition)
-        if newest is not None and broker_id == LAKE:
+        if newest is not None and broker_id == self.place_of(newest.leader, topic_partition)[0]:
             broker_id = newest.leader
         if history.lossy or newest is None or (newest.leader, newest.leader_epoch) != (broker_id, epoch):
             return  # a follower, or a deposed leader that starts its epoch too late: it has no followers
@@ -580,7 +595,7 @@ class Invariants:
         if history is None or state is None:
             return
         shadow, log = self.shadow(broker_id, topic_partition), (progress.topic_id, topic_partition.partition)
-        if state.domain:
+        if history.one_table.get(epoch):
             if progress.high_watermark > history.high_watermark:
                 raise Violation("LeaderCompleteness", f"{progress} says more than the table, {history.high_watermark}")
             return
@@ -696,7 +711,7 @@ class Invariants:
 
 
 def _table_name(broker_id: int, topic_partition: TopicPartition, topic_id: str) -> str:
-    if broker_id != LAKE:
+    if broker_id not in DOMAINS.values():
         return str(topic_partition)
     return f"{topic_folder(topic_partition.topic, topic_id)}/{topic_partition}"
 

@@ -173,6 +173,20 @@ def run_in_domain(first_seed: int, count: int) -> list[Outcome]:
     return _run_each(in_domain, first_seed, count)
 
 
+def with_moves(seed: int) -> Outcome:
+    """A run whose topics move between the brokers' roots and two storage domains, and have copies there."""
+    faults, rng = Faults.drawn(Random(seed)), Random(-17_000_023 - seed)
+    faults.weights = {**faults.weights, CUT_DOMAIN: rng.choice([0, 0, 1]), DOMAIN_AWAY: rng.choice([0, 0, 1])}
+    brokers, in_domain = rng.choice([3, 4, 5]), rng.random() < 0.5
+    setting = replace(setting_of(seed), brokers=brokers, in_domain=in_domain, moves=True, endpoint=False)
+    return simulate(seed, faults=faults, setting=setting)
+
+
+def run_with_moves(first_seed: int, count: int) -> list[Outcome]:
+    """As `run_seeds`, with topics that move."""
+    return _run_each(with_moves, first_seed, count)
+
+
 @contextmanager
 def repeatable() -> Iterator[None]:
     """Without what runs share within a process: the turn to clean a log, which each real process has for itself.

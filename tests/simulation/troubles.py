@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from stratalog.replication.metadata.records import NO_LEADER
 from stratalog.storage.errors import BrokerNotAvailableError
 from stratalog.storage.files.damage import DAMAGE_PATH, Damage
-from tests.simulation.cluster import DOMAIN_ROOT, METADATA_ROOT, Host, SimCluster
+from tests.simulation.cluster import DOMAIN, DOMAIN_ROOTS, METADATA_ROOT, Host, SimCluster
 from tests.simulation.faults import CUT_DOMAIN, DAYS, DOMAIN_AWAY, POWER_CUT_OF_ALL, TROUBLES, TWO_CRASH
 
 CLOCK_JUMP_MS_MAX = 90_000
@@ -291,20 +291,26 @@ def _metadata_power_cut(sim: SimCluster) -> None:
             restart(sim, host)
 
 
+def _any_domain(sim: SimCluster) -> str:
+    """One that topics are in."""
+    names = list(DOMAIN_ROOTS) if sim.setting.moves else [DOMAIN]
+    return DOMAIN_ROOTS[sim.scheduler.random.choice(names) if len(names) > 1 else DOMAIN]
+
+
 def _cut_from_domain(sim: SimCluster) -> None:
     """A broker cannot reach the storage domain, in which others lead then, while it lives on."""
     host = _any_host(sim)
-    sim.cut(host.process, DOMAIN_ROOT, _duration(sim, 200, 4_000))
+    sim.cut(host.process, _any_domain(sim), _duration(sim, 200, 4_000))
 
 
 def _domain_away(sim: SimCluster) -> None:
     """The storage domain answers nothing, or slowly; its requests end with their deadline."""
-    duration_ms = _duration(sim, 200, 3_000)
-    sim.log_event(f"{DOMAIN_ROOT} answers nothing for {duration_ms} ms")
+    duration_ms, root = _duration(sim, 200, 3_000), _any_domain(sim)
+    sim.log_event(f"{root} answers nothing for {duration_ms} ms")
     if sim.scheduler.random.random() < 0.5:
-        sim.scheduler.hang(DOMAIN_ROOT, duration_ms, REQUEST_MS)
+        sim.scheduler.hang(root, duration_ms, REQUEST_MS)
     else:
-        sim.scheduler.slow_until_ms[DOMAIN_ROOT] = sim.scheduler.now_ms + duration_ms
+        sim.scheduler.slow_until_ms[root] = sim.scheduler.now_ms + duration_ms
 
 
 _MAKERS: Mapping[str, Callable[[SimCluster], None]] = {

@@ -14,6 +14,7 @@ from stratalog.replication import cadence
 from stratalog.replication.broker.leadership.longest_log import OWN_LEADS, Comparison, Life, LongestLog, others_of
 from stratalog.replication.leader.replica import LeaderReplica
 from stratalog.replication.metadata.image import ClusterImage
+from stratalog.replication.metadata.storage_domains import replica_root
 from stratalog.replication.stores import Ports
 from stratalog.storage.delta.table import Conflict, LogTable
 from stratalog.storage.errors import StoreError, StratalogError
@@ -28,23 +29,23 @@ _LOG = line_logger("stratalog.broker")
 
 
 class _Question(NamedTuple):
-    """Which log, of which topic id, since a topic may have been made again, and in which leader epoch it is asked for:
-    under another leader the log may have changed meanwhile."""
+    """Which log, of which topic id, since a topic may have been made again, in which leader epoch it is asked for, since
+    under another leader it may have changed, and the URL below which its table is."""
 
     topic_partition: TopicPartition
     topic_id: str
     leader_epoch: int
+    root: str
 
 
 class _RootReader:
-    """Reads the logs' ends in one root, under one registration of its broker. `answers` grows.
+    """Reads the ends of one broker's logs, under one registration. `answers` grows.
 
     Only `ask` and `close` may be called while a thread runs it.
     """
 
-    def __init__(self, root: str, ports: Ports, leader: Wakeup) -> None:
+    def __init__(self, ports: Ports, leader: Wakeup) -> None:
         self.answers: dict[_Question, LogEnd] = {}
-        self._root = root
         self._ports = ports
         self._leader = leader
         self._own = Wakeup(ports.clock)
@@ -78,10 +79,10 @@ class _RootReader:
         """Read one; False when the root did not answer: it stays the next."""
         question = self._asked[0]
         try:
-            table = self._ports.stores.table(self._root, question.topic_partition)
+            table = self._ports.stores.table(question.root, question.topic_partition)
             self.answers[question] = end_of(table, question.topic_id, self._ports)
         except StoreError as reason:
-            _LOG.warning("the end of %s in %s cannot be read: %s", question.topic_partition, self._root, reason)
+            _LOG.warning("the end of %s in %s cannot be read: %s", question.topic_partition, question.root, reason)
             return False
         self._asked.popleft()
         self._leader.wake()
@@ -136,9 +137,11 @@ class LogEnds:
             return OWN_LEADS
         comparison = self._comparison(replica, now_ms)
         others = others_of(image, state, self._broker_id)
-        question = _Question(state.topic_partition, replica.topic_id, state.leader_epoch)
         for life in comparison.unasked(others):
-            reader = self._reader(life, image)
+            root = replica_root(image, state, life.broker_id)
+            assert root is not None  # those are registered
+            question = _Question(state.topic_partition, replica.topic_id, state.leader_epoch, root)
+            reader = self._reader(life)
             reader.ask(question)
             if self._ports.threads is None:
                 reader.read_next()
@@ -184,10 +187,9 @@ class LogEnds:
             known = self._comparisons[state.topic_partition] = LongestLog(replica.topic_id, state, deadline_ms)
         return known
 
-    def _reader(self, life: Life, image: ClusterImage) -> _RootReader:
+    def _reader(self, life: Life) -> _RootReader:
         if life not in self._readers:
-            root = image.brokers[life.broker_id].registration.root
-            reader = self._readers[life] = _RootReader(root, self._ports, self._wakeup)
+            reader = self._readers[life] = _RootReader(self._ports, self._wakeup)
             if self._ports.threads is not None:
                 self._ports.threads.start(f"log-ends-{self._broker_id}-of-{life.broker_id}", reader.run)
         return self._readers[life]

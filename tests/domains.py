@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from unittest.mock import patch
 
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.controller.storage_domains import add_storage_domain
+from stratalog.replication.controller.domains.storage_domains import add_storage_domain
 from stratalog.replication.metadata.domain_claim import claim_domain
 from stratalog.replication.metadata.log import MetadataLog
 from stratalog.server.process import joined_cluster

@@ -29,8 +29,8 @@ _LOG = line_logger("stratalog.broker")
 
 
 class _Question(NamedTuple):
-    """Which log, of which topic id, since a topic may have been made again, in which leader epoch it is asked for, since
-    under another leader it may have changed, and the URL below which its table is."""
+    """Which log, of which topic id, since a topic may have been made again, and in which leader epoch it is asked for:
+    under another leader the log may have changed meanwhile. `root`: the URL below which its table is."""
 
     topic_partition: TopicPartition
     topic_id: str

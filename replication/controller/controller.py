@@ -229,5 +229,5 @@ class Controller:
         image, log = self.metadata.image, self.metadata.log
         if self.epoch is not None and end_records(image).records:
             self._propose(end_records)
-        self._history.step(log.log_end_offset, {i: each.registration.root for i, each in image.brokers.items()})
+        self._history.step(log.log_end_offset, image)
         self._upkeep.step(self._clock.wall_ms(), log.log_end_offset, log.leader_epoch)

@@ -5,7 +5,6 @@ I/O: the metadata root, and the tables of leaders for the start offsets of their
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -13,7 +12,9 @@ from functools import partial
 from stratalog.replication import cadence
 from stratalog.replication.metadata.history.states import LeaderEpoch, PastState, history_tables, last_led, past_states
 from stratalog.replication.metadata.history.table import HistoryTable, metadata_rows
+from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.log import METADATA_PARTITION
+from stratalog.replication.metadata.storage_domains import replica_root
 from stratalog.replication.stores import Ports
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.log.reader import LogReader
@@ -36,8 +37,8 @@ class HistoryWriter:
         self._due_ms = 0
         self._running: Future[int] | None = None
 
-    def step(self, log_end_offset: int, roots: Mapping[int, str]) -> None:
-        """Append when enough is waiting, in the executor if there is one. `roots`: the brokers' roots by id.
+    def step(self, log_end_offset: int, image: ClusterImage) -> None:
+        """Append when enough is waiting, in the executor if there is one. `image`: where leaders' tables are.
 
         Raises StoreError; the next call tries again.
         """
@@ -50,7 +51,7 @@ class HistoryWriter:
         waiting = log_end_offset - self.end_offset
         if self._is_known and (waiting <= 0 or (waiting < APPEND_RECORDS and now_ms < self._due_ms)):
             return
-        work = partial(self.append, dict(roots)) if self._is_known else self._read_end
+        work = partial(self.append, image) if self._is_known else self._read_end
         if self._ports.executor is None:
             self._appended(work())
         else:
@@ -66,27 +67,27 @@ class HistoryWriter:
     def _read_end(self) -> int:
         return self._open().end_offset
 
-    def append(self, roots: Mapping[int, str]) -> int:
+    def append(self, image: ClusterImage) -> int:
         """Append all states that the table lacks; the new end. Another controller may have appended some of them."""
         table, clock = self._open(), self._ports.clock
         log = LogReader(self._ports.stores.table(self._root, METADATA_PARTITION), clock)
         log.refresh()
         end_offset = log.log_end_offset
         states = past_states(metadata_rows(log, end_offset), table.end_offset)
-        days = history_tables(states, self._starts(states, roots))
+        days = history_tables(states, self._starts(states, image))
         if end_offset > table.end_offset and not table.append(days, end_offset, clock.wall_ms()):
             return self._read_end()
         return table.end_offset
 
-    def _starts(self, states: list[PastState], roots: Mapping[int, str]) -> dict[LeaderEpoch, int]:
+    def _starts(self, states: list[PastState], image: ClusterImage) -> dict[LeaderEpoch, int]:
         """The start offsets of leader epochs, as the newest leaders' tables have them. A table that cannot be read
         tells nothing: the history need not wait for it."""
         starts: dict[LeaderEpoch, int] = {}
         for each in last_led(states).values():
-            root = roots.get(each.state.leader)
-            if root is None:
-                continue
             with suppress(StratalogError):
+                root = replica_root(image, each.state, each.state.leader)
+                if root is None:
+                    continue
                 log = LogReader(self._ports.stores.table(root, each.state.topic_partition), self._ports.clock)
                 log.refresh()
                 if log.topic_id == each.topic_id:

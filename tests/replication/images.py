@@ -46,6 +46,11 @@ def partition(
     return replace(state, elr=tuple(elr), last_known_elr=tuple(last_known_elr))
 
 
+def registered(roots: Mapping[int, str]) -> ClusterImage:
+    """Brokers by id, with these roots."""
+    return ClusterImage().fold(*(RegisterBrokerRecord(i, i, f"run-{i}", root) for i, root in roots.items()))
+
+
 class GrowingImage(ClusterImage):
     """A cluster as decisions find it one after the other: `commit` makes it the image after a decision."""
 

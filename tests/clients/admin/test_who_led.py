@@ -15,6 +15,7 @@ from stratalog.storage.errors import OffsetOutOfRangeError, UnknownTopicOrPartit
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.records import NewRecordBatch, TopicPartition, payload_table
 from stratalog.storage.topic_config import LogConfig
+from tests.replication.images import registered
 from tests.replication.memory_stores import METADATA_ROOT, MemoryStores, commit
 
 T0 = TopicPartition("t", 0)
@@ -37,7 +38,7 @@ def with_history() -> MemoryStores:
         log.append([NewRecordBatch(payload_table([(1, b"k", b"v", None)] * 10))], epoch, 0)
         commit(metadata, state(epoch))
         if epoch <= COMMITS:
-            HistoryWriter(METADATA_ROOT, stores.ports()).append({1: "broker", 2: "broker"})
+            HistoryWriter(METADATA_ROOT, stores.ports()).append(registered({1: "broker", 2: "broker"}))
     return stores
 
 

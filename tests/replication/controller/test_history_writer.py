@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -13,14 +14,21 @@ from stratalog.replication.controller.history_writer import HistoryWriter
 from stratalog.replication.metadata.history.commits import HISTORY_DIRECTORY
 from stratalog.replication.metadata.history.states import past_states
 from stratalog.replication.metadata.history.table import HistoryTable
+from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.log import METADATA_CONFIG, MetadataLog
-from stratalog.replication.metadata.records import PartitionRecord, RemoveTopicRecord, TopicRecord
+from stratalog.replication.metadata.records import (
+    PartitionRecord,
+    RemoveTopicRecord,
+    StorageDomainRecord,
+    TopicRecord,
+)
 from stratalog.storage.clock import RandomIds
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.objects.memory import MemoryStore
 from stratalog.storage.records import NewRecordBatch, TopicPartition, payload_table
 from stratalog.storage.topic_config import LogConfig
 from tests.replication.controller.test_controller import Controlling
+from tests.replication.images import registered
 from tests.replication.memory_stores import METADATA_ROOT, MemoryStores, commit, create, led_by
 
 DAY_MS = 86_400_000
@@ -57,7 +65,7 @@ def commit_states(metadata: MetadataLog, *epochs: int) -> None:
 
 def writer(stores: MemoryStores) -> HistoryWriter:
     found = HistoryWriter(METADATA_ROOT, stores.ports())
-    found.step(0, {})
+    found.step(0, ClusterImage())
     return found
 
 
@@ -103,13 +111,13 @@ def test_two_controllers_append_each_state_once() -> None:
     commit_states(metadata, *range(1, 15))
     end_offset = metadata.log.log_end_offset
     table = HistoryTable(stores.objects(METADATA_ROOT), RandomIds())
-    one.step(end_offset, {})
+    one.step(end_offset, ClusterImage())
     assert not table.append({}, end_offset, 0)  # it was opened before the other one appended
-    other.step(end_offset, {})
+    other.step(end_offset, ClusterImage())
     assert one.end_offset == other.end_offset == end_offset
     commit_states(metadata, *range(15, 30))
     for each in (other, one):
-        each.step(metadata.log.log_end_offset, {})
+        each.step(metadata.log.log_end_offset, ClusterImage())
     rows = history(stores.objects(METADATA_ROOT))
     assert [(row["leader_epoch"], row["topic_id"], row["date"]) for row in rows] == [
         (epoch, "id", "1970-01-01") for epoch in range(30)
@@ -121,8 +129,8 @@ def test_an_append_whose_answer_was_lost_is_not_made_twice() -> None:
     metadata, objects = stores.metadata(), stores.objects(METADATA_ROOT)
     one = writer(stores)
     commit_states(metadata, *range(1, 15))
-    HistoryWriter(METADATA_ROOT, stores.ports()).append({})  # its process died before it learned of it
-    one.step(metadata.log.log_end_offset, {})
+    HistoryWriter(METADATA_ROOT, stores.ports()).append(ClusterImage())  # its process died before it learned of it
+    one.step(metadata.log.log_end_offset, ClusterImage())
     assert one.end_offset == metadata.log.log_end_offset
     assert len(history(objects)) == 15
 
@@ -132,10 +140,10 @@ def test_few_states_wait_for_more_or_for_hours() -> None:
     metadata = stores.metadata()
     one = writer(stores)
     commit_states(metadata, 1)
-    one.step(metadata.log.log_end_offset, {})
+    one.step(metadata.log.log_end_offset, ClusterImage())
     assert one.end_offset == 0
     stores.clock.now_ms += DAY_MS
-    one.step(metadata.log.log_end_offset, {})
+    one.step(metadata.log.log_end_offset, ClusterImage())
     assert one.end_offset == 3
 
 
@@ -143,11 +151,11 @@ def test_a_torn_commit_is_appended_again() -> None:
     stores = MemoryStores()
     metadata, objects = stores.metadata(), stores.objects(METADATA_ROOT)
     commit_states(metadata, *range(1, 15))
-    HistoryWriter(METADATA_ROOT, stores.ports()).append({})
+    HistoryWriter(METADATA_ROOT, stores.ports()).append(ClusterImage())
     path = objects.list(f"{HISTORY_DIRECTORY}/_delta_log/")[0].path
     objects.put(path, objects.get(path)[:40])
     assert writer(stores).end_offset == 0
-    HistoryWriter(METADATA_ROOT, stores.ports()).append({})
+    HistoryWriter(METADATA_ROOT, stores.ports()).append(ClusterImage())
     assert len(history(objects)) == 15
 
 
@@ -161,9 +169,21 @@ def test_epochs_begin_where_the_leaders_table_says() -> None:
         log.append([NewRecordBatch(payload_table([(1, b"k", b"v", None)] * 10))], epoch, 0)
     commit_states(metadata, 1, 2, 3, 4)
     commit(metadata, state(5, leader=-1))
-    HistoryWriter(METADATA_ROOT, stores.ports()).append({1: "broker-1", 2: "nowhere"})
+    HistoryWriter(METADATA_ROOT, stores.ports()).append(registered({1: "broker-1", 2: "nowhere"}))
     found = {row["leader_epoch"]: row["start_offset"] for row in history(stores.objects(METADATA_ROOT))}
     assert found == {0: None, 1: 0, 2: 10, 3: None, 4: 20, 5: None}
+
+
+def test_epochs_in_a_storage_domain_begin_where_its_table_says() -> None:
+    stores = MemoryStores()
+    metadata = stores.metadata()
+    log = PartitionLog(stores.table("lake/t.id", TopicPartition("t", 0)), LogConfig(), stores.clock, stores.ids)
+    log.exists_or_create("id")
+    log.start_epoch(1, as_leader=True)
+    commit(metadata, StorageDomainRecord("lake", "lake", durable=True))
+    commit(metadata, TopicRecord("t", "id"), replace(state(1), domain="lake"))
+    HistoryWriter(METADATA_ROOT, stores.ports()).append(metadata.image)
+    assert [row["start_offset"] for row in history(stores.objects(METADATA_ROOT))] == [0]
 
 
 def test_a_state_has_the_topic_id_of_its_time() -> None:

@@ -303,7 +303,9 @@ class PartitionRecord(_KeyedRecord, key="partition/{0.topic}/{0.partition}"):
     @property
     def has_one_table(self) -> bool:
         """Whether all replicas have the same table, in a storage domain: what it holds is committed."""
-        return bool(self.domain) and not self.elsewhere
+        if not self.elsewhere:
+            return bool(self.domain)
+        return len(names := {self.domain_of(replica) for replica in self.replicas}) == 1 and "" not in names
 
     @property
     def domains(self) -> set[str]:

@@ -134,7 +134,7 @@ class DomainTables:
         """As many of one store as are read side by side."""
         by_domain: dict[str, list[PartitionRecord]] = {}
         for state in states:
-            by_domain.setdefault(state.domain, []).append(state)
+            by_domain.setdefault(state.domain_of(state.replicas[0]), []).append(state)
         for same in by_domain.values():
             for some in in_groups(same, AT_ONCE):
                 yield self._place(same[0])[0], some
@@ -174,11 +174,11 @@ class DomainTables:
         return self._topology.image.topic_ids.get(state.topic, "")
 
     def _root(self, state: PartitionRecord) -> str:
-        root = replica_root(self._topology.image, state, state.leader)
+        root = replica_root(self._topology.image, state, state.replicas[0])
         assert root is not None
         return root
 
     def _place(self, state: PartitionRecord) -> Place:
-        found = replica_directory(self._topology.image, state, state.leader)
+        found = replica_directory(self._topology.image, state, state.replicas[0])
         assert found is not None  # a domain's, which needs no broker
         return self._topology.stores.objects(found[0]), f"{found[1]}/_delta_log/"

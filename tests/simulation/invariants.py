@@ -251,7 +251,9 @@ class Invariants:
             self.kept.pop(state.topic_partition, None)  # perhaps the one that kept most was removed
 
     def _epoch_committed(self, state: PartitionRecord, history: History) -> None:
-        history.one_table[state.leader_epoch] = state.domain if state.has_one_table else ""
+        one_table = state.domain_of(state.replicas[0]) if state.has_one_table else ""
+        if history.one_table.setdefault(state.leader_epoch, one_table) != one_table:
+            raise Violation("ValidPartitionState", f"other tables within a leader epoch: {state}")
         if state.leader == NO_LEADER:
             return
         known = history.leaders.setdefault(state.leader_epoch, state.leader)

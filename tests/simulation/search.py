@@ -21,6 +21,7 @@ from tests.simulation.mutations.endpoint_mutations import ENDPOINT_MUTATIONS
 from tests.simulation.mutations.erasure_mutations import ERASURE_MUTATIONS
 from tests.simulation.mutations.late_mutations import LATE_MUTATIONS
 from tests.simulation.mutations.log_mutations import LOG_MUTATIONS
+from tests.simulation.mutations.move_mutations import MOVE_MUTATIONS
 from tests.simulation.mutations.mutation import Mutation
 from tests.simulation.mutations.transaction_mutations import TRANSACTION_MUTATIONS
 from tests.simulation.run import Outcome, quiet, simulate
@@ -82,7 +83,13 @@ def _without(mutation: Mutation | CoordinatorMutation, run: Callable[[int], Outc
 
 
 MUTATIONS: Mapping[str, Mutation] = (
-    LOG_MUTATIONS | LATE_MUTATIONS | ERASURE_MUTATIONS | ENDPOINT_MUTATIONS | AVAILABILITY_MUTATIONS | DOMAIN_MUTATIONS
+    LOG_MUTATIONS
+    | LATE_MUTATIONS
+    | ERASURE_MUTATIONS
+    | ENDPOINT_MUTATIONS
+    | AVAILABILITY_MUTATIONS
+    | DOMAIN_MUTATIONS
+    | MOVE_MUTATIONS
 )
 BUGS: Mapping[str, Bug] = {name: _of_log(mutation) for name, mutation in MUTATIONS.items()} | {
     name: _of_coordinators(mutation) for name, mutation in {**COORDINATOR_MUTATIONS, **TRANSACTION_MUTATIONS}.items()

@@ -269,7 +269,8 @@ def _partition(
         lost=(),
     )
     if before.has_one_table:
-        messages.append(f"{before.topic_partition} is in the storage domain '{before.domain}', whose table goes on")
+        name = before.domain_of(before.replicas[0])
+        messages.append(f"{before.topic_partition} is in the storage domain '{name}', whose table goes on")
         return replace(after, isr=before.replicas, adding=(), removing=())
     if not holders:
         messages.append(f"no replica of {before.topic_partition} has a table: it comes back empty")

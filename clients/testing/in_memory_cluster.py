@@ -50,8 +50,11 @@ class InMemoryCluster(Cluster):
     """
 
     @classmethod
-    def start_new(cls, brokers: int = 3, config: Mapping[str, object] | None = None) -> Self:
-        """An empty cluster with brokers from 1 on; `config` by Kafka's names, over `SETTINGS`. Raises as `start`."""
+    def start_new(
+        cls, brokers: int = 3, config: Mapping[str, object] | None = None, racks: Mapping[int, str] | None = None
+    ) -> Self:
+        """An empty cluster with brokers from 1 on; `config` by Kafka's names, over `SETTINGS`; `racks` by broker id.
+        Raises as `start`."""
         replicas = min(brokers, REPLICAS_MAX)
         internal = {
             "offsets.topic.replication.factor": replicas,
@@ -59,7 +62,7 @@ class InMemoryCluster(Cluster):
             "transaction.state.log.min.isr": 1,
         }
         url = f"{SCHEME}{RandomIds().new_id()}"
-        return cls.start(url, brokers, fetcher="thread", config={**SETTINGS, **internal, **(config or {})})
+        return cls.start(url, brokers, fetcher="thread", config={**SETTINGS, **internal, **(config or {})}, racks=racks)
 
     # -- clients -------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +22,7 @@ from stratalog.jobs.command.progress import progress
 from stratalog.jobs.command.properties import read_text
 from stratalog.jobs.command.terminal import DONE, UsageError, complain
 from stratalog.jobs.command.tool import Command
+from stratalog.replication.controller.domains.promotions import Promotion
 from stratalog.replication.metadata.backup.backup import Backup, decode_backup, encode_backup, restored_records
 from stratalog.replication.metadata.backup.copies import newest_copy, take_backup
 from stratalog.replication.stores import DeltaStores, Stores
@@ -59,13 +61,16 @@ that all brokers see (--durable says that it is one). A topic whose stratalog.st
 partition there, for all its brokers: no copies, no followers. All brokers need credentials for it. One cluster uses a
 place: the object stratalog-domain.json there says which. Set stratalog.storage.domain of a topic to move it, and
 stratalog.storage.copies to have it followed into other domains (strata configs); strata reassign-partitions --list
-shows what is under way. --racks says which brokers use a domain, as those of its region.
+shows what is under way. --racks says which brokers use a domain, as those of its region. --promote makes a domain the
+home of all topics that have a copy there, as when the region of the old home is lost.
 
 exit code: 0 when it was done, 1 with a line on standard error when not; a refused restore writes nothing
 """
 
 
 ON_STORAGE = "the metadata log is"
+OF_DOMAINS = "add url durable racks remove lost promote leave unclean json"
+"""The flags of `domains`."""
 
 
 # fmt: off
@@ -86,6 +91,9 @@ FLAGS = {"": (
     Flag("racks", "RACK[,RACK]", "The broker.rack of the brokers that use it; without it any."),
     Flag("remove", "NAME", "The storage domain to forget, in which nothing is."),
     switch("lost", "With --remove: its place is gone for good, tables that were left there are not deleted before."),
+    Flag("promote", "NAME", "The storage domain that is to be the home of all topics with a copy there."),
+    Flag("leave", "NAME", "With --promote: a domain that keeps no copy; may be repeated.", is_repeated=True),
+    switch("unclean", "With --promote: where nobody else can lead, let a copy lead that is behind: records are lost."),
     switch("json", "Print a JSON object a line for each domain."),
 )}
 RULES = (
@@ -98,13 +106,15 @@ RULES = (
               '--broker-root, --dry-run and --allow-unreadable go with "restore"'),
     *Rule.not_with(DOMAINS, "output input broker-root dry-run allow-unreadable",
                    'Option "[{}]" can\'t be used with "{}"'),
-    *Rule.not_with(BACKUP, "add url durable racks remove lost json", '"[{}]" goes with "domains", not with "{}"'),
-    *Rule.not_with(RESTORE, "add url durable racks remove lost json", '"[{}]" goes with "domains", not with "{}"'),
+    *Rule.not_with(BACKUP, OF_DOMAINS, '"[{}]" goes with "domains", not with "{}"'),
+    *Rule.not_with(RESTORE, OF_DOMAINS, '"[{}]" goes with "domains", not with "{}"'),
     *Rule.required("url", "add"),
     *Rule.required("add", "url"),
     *Rule.required("add", "durable"),
     *Rule.required("add", "racks"),
     *Rule.required("remove", "lost"),
+    *Rule.required("promote", "leave"),
+    *Rule.required("promote", "unclean"),
 )
 # fmt: on
 
@@ -184,9 +194,25 @@ def domains(given: argparse.Namespace) -> int:
         admin.add_storage_domain(given.add, given.url, durable=True if given.durable else None, racks=racks)
     if given.remove is not None:
         admin.remove_storage_domain(given.remove, is_lost=given.lost)
+    if given.promote is not None:
+        promoted = admin.promote_storage_domain(given.promote, leave=given.leave, unclean=given.unclean)
+        print(promotion_line(given.promote, promoted), file=sys.stderr if given.json else sys.stdout)
     for each in admin.describe_storage_domains():
         print(json.dumps(asdict(each), separators=(",", ":")) if given.json else domain_line(each))
     return DONE
+
+
+def promotion_line(name: str, promotion: Promotion) -> str:
+    """What a promotion did.
+
+    >>> promotion_line("sea", Promotion(("a", "b"), (TopicPartition("a", 0),), ()))
+    'The home of 2 topics is sea: 1 partitions wait for their copy, 0 were elected uncleanly.'
+    """
+    waiting, unclean = len(promotion.waiting), len(promotion.unclean)
+    return (
+        f"The home of {len(promotion.topics)} topics is {name}: {waiting} partitions wait for their copy, "
+        f"{unclean} were elected uncleanly."
+    )
 
 
 def domain_line(domain: StorageDomainDescription) -> str:

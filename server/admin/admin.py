@@ -15,6 +15,7 @@ from typing import Self, TypeVar
 
 from stratalog.replication.controller import topics
 from stratalog.replication.controller.cluster_configs import alter_cluster_configs
+from stratalog.replication.controller.domains.promotions import Promotion
 from stratalog.replication.controller.election.preferred_leaders import Answers, ElectionType, elect_leaders
 from stratalog.replication.controller.reassignment import PartitionReassignment
 from stratalog.replication.controller.topic_deletion import TopicDeletion, topic_deletions
@@ -53,6 +54,7 @@ from stratalog.server.admin.domains import (
     StorageDomainDescription,
     add_domain,
     describe_domains,
+    promote_domain,
     remove_domain,
 )
 from stratalog.server.admin.erasure import ErasureReport, erasure_report, request_erasure
@@ -514,6 +516,16 @@ class MetadataAdmin:
         is_lost  the place is gone for good: tables that partitions have left there are not deleted before
         """
         remove_domain(self._view, name, is_lost=is_lost)
+
+    def promote_storage_domain(self, name: str, *, leave: Sequence[str] = (), unclean: bool = False) -> Promotion:
+        """Make a domain the home of all topics that it has a copy of, as when the region of the old one is lost.
+
+        leave    domains that keep no copy, as those that are gone for good
+        unclean  let a copy lead that is behind, where nobody else can: what it lacks is lost
+        Raises UnknownStorageDomainError, InvalidRequestError: no topic has a copy there;
+        EligibleLeadersNotAvailableError: a copy is behind, nobody else can lead, and `unclean` is not set.
+        """
+        return promote_domain(self._view, name, leave=leave, unclean=unclean)
 
     def describe_storage_domains(self) -> list[StorageDomainDescription]:
         """All domains by name, with what is in them."""

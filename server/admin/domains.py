@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from stratalog.replication.controller.domains.promotions import Promotion, promote_storage_domain
 from stratalog.replication.controller.domains.storage_domains import (
     add_storage_domain,
     check_apart,
@@ -18,6 +19,7 @@ from stratalog.replication.metadata.records import StorageDomainRecord
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.objects.opened import open_store
 from stratalog.storage.objects.store_settings import FROM_ENVIRONMENT, StoreSettings
+from stratalog.storage.topic_config import LogConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,14 @@ def remove_domain(view: ClusterView, name: str, *, is_lost: bool = False) -> Sto
     if not is_lost:
         end_claim(open_store(removed.url))
     return removed
+
+
+def promote_domain(view: ClusterView, name: str, *, leave: Sequence[str] = (), unclean: bool = False) -> Promotion:
+    """See `Admin.promote_storage_domain`."""
+    check = LogConfig.validated
+    return view.propose(
+        lambda image: promote_storage_domain(image, name, leave=leave, unclean=unclean, check_configs=check)
+    )
 
 
 def describe_domains(view: ClusterView) -> list[StorageDomainDescription]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from stratalog.clients.admin.groups import GroupAdmin, StoredGroups
 from stratalog.clients.testing.in_memory_cluster import InMemoryCluster
 from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.server.admin.admin import NewTopic
 from stratalog.server.view.cluster_view import ClusterView
+from stratalog.storage.errors import InvalidRequestError, StoreUnavailableError
 from stratalog.storage.objects.memory import forget_memory, memory_store
 from stratalog.storage.records import CONTROL_ATTRIBUTE, TopicPartition
 from tests.waiting import wait_until
@@ -141,3 +143,104 @@ def test_a_copy_follows_and_leads(cluster: InMemoryCluster) -> None:
     state = moved(cluster, stratalog_storage_domain="lake", stratalog_storage_copies="sea")
     assert state.leader in at_home
     assert values_of(cluster) == [b"a", b"b", b"c", b"d"]
+
+
+EAST, WEST = (1, 2), (3, 4)
+REGIONS = {**dict.fromkeys(EAST, "east"), **dict.fromkeys(WEST, "west")}
+TWO_REGIONS = {
+    "offsets.topic.replication.factor": 2,
+    "transaction.state.log.replication.factor": 2,
+    "transaction.state.log.min.isr": 2,
+}
+
+
+@pytest.fixture
+def regions() -> Iterator[InMemoryCluster]:
+    """The lake is used by brokers 1 and 2, the sea by 3 and 4. All topics are led in the lake and copied to the sea."""
+    with InMemoryCluster.start_new(4, TWO_REGIONS, REGIONS) as made:
+        for name, rack in zip(DOMAINS, ("east", "west"), strict=True):
+            made.admin().add_storage_domain(name, place_of(made, name), racks=[rack])
+        made.admin().alter_cluster_configs({HOME: "lake", COPIES: "sea"})
+        yield made
+    for name in DOMAINS:
+        forget_memory(place_of(made, name))
+
+
+def all_are(cluster: InMemoryCluster, is_so: Callable[[PartitionRecord], bool], what: str) -> None:
+    view = ClusterView(cluster.root)
+
+    def are() -> bool:
+        view.refresh()
+        return all(is_so(state) for state in view.image.partitions.values())
+
+    wait_until(are, what)
+
+
+def transaction(cluster: InMemoryCluster, *values: bytes) -> None:
+    with cluster.producer(transactional_id="tx") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        for value in values:
+            producer.send("orders", value, partition=0)
+        producer.commit_transaction()
+
+
+def consumed(cluster: InMemoryCluster, count: int) -> list[bytes | None]:
+    """What a member of the group gets next; it commits behind that."""
+    found: list[bytes | None] = []
+    with cluster.consumer("orders", group_id="g", auto_offset_reset="earliest") as consumer:
+
+        def has_read() -> bool:
+            found.extend(record.value for record in consumer.poll(500))
+            return len(found) >= count
+
+        wait_until(has_read, f"{count} records are read")
+        consumer.commit_sync()
+    return found
+
+
+def committed_by_group(cluster: InMemoryCluster) -> int:
+    view = ClusterView(cluster.root)
+    return GroupAdmin(StoredGroups(view), view).committed("g")[ORDERS].offset
+
+
+def out_of_reach() -> None:
+    raise StoreUnavailableError("the region is gone")
+
+
+def test_a_lost_region(regions: InMemoryCluster) -> None:
+    """The lake and its brokers are gone for good. Records, committed offsets and transactions go on in the sea, and
+    later in another place of the old region."""
+    admin = regions.admin()
+    made(regions, 2)
+    sent(regions, b"a", b"b")
+    transaction(regions, b"c")
+    assert consumed(regions, 3) == [b"a", b"b", b"c"]
+    all_are(regions, lambda state: len(state.isr) == 4 and state.domain == "lake", "all copies are in sync")
+    before = committed_by_group(regions)
+    for broker_id in EAST:
+        regions.kill(broker_id)
+    memory_store(place_of(regions, "lake")).access = out_of_reach
+    all_are(regions, lambda state: state.leader in WEST, "the sea leads")
+    admin.promote_storage_domain("sea", leave=["lake"])
+    all_are(regions, lambda state: not state.target and state.has_one_table, "nothing of the lake is left")
+    with pytest.raises(InvalidRequestError, match="is in use"):
+        admin.remove_storage_domain("lake")
+    admin.remove_storage_domain("lake", is_lost=True)
+    assert committed_by_group(regions) == before
+    transaction(regions, b"d")
+    assert consumed(regions, 1) == [b"d"]
+    assert values_of(regions) == [b"a", b"b", b"c", b"d"]
+    admin.add_storage_domain("pond", place_of(regions, "pond"), racks=["east"])
+    for broker_id in EAST:
+        regions.restart(broker_id)
+    for topic in admin.list_topics():
+        admin.alter_configs(topic, {COPIES: "pond"})
+    all_are(regions, lambda state: not state.target and len(state.isr) == 4, "the pond has copies")
+    promoted = admin.promote_storage_domain("pond")
+    assert promoted.unclean == ()
+    all_are(regions, lambda state: state.domain == "pond" and state.leader in EAST, "the pond leads")
+    assert committed_by_group(regions) > before
+    transaction(regions, b"e")
+    assert consumed(regions, 1) == [b"e"]
+    forget_memory(place_of(regions, "pond"))

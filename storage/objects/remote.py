@@ -127,12 +127,13 @@ class ObstoreStore(ObjectStore):
             _LOG.warning("%s is called by the settings of before: %s", self.url, text)
 
     def _put(self, path: str, data: bytes | memoryview, mode: PutMode = "overwrite") -> None:
-        small = len(data) < BULK_BYTES
-        classed: Attributes | None = (
-            {"Storage-Class": self._class} if self._class and len(data) >= CLASSED_BYTES else None
-        )
-        store = self._store if small else self._uploads
-        obstore.put(store, path, data, mode=mode, tags=self._tags, attributes=classed)
+        store = self._store if len(data) < BULK_BYTES else self._uploads
+        is_classed = bool(self._class) and len(data) >= CLASSED_BYTES
+        if self._tags is None and not is_classed:
+            obstore.put(store, path, data, mode=mode)
+            return
+        attributes: Attributes | None = {"Storage-Class": self._class} if is_classed else None
+        obstore.put(store, path, data, mode=mode, tags=self._tags, attributes=attributes)
 
     def probe_create_if_absent(self) -> None:
         """Raises KafkaStorageError where a store ignores or refuses conditional puts; StoreUnavailableError."""

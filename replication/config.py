@@ -413,6 +413,9 @@ class BrokerConfig:
         4_096, "bytes", "longest name in a request, as of a group or a member; a longer one closes its connection", 249
     )
     stratalog_scrub_interval_ms: int = _ms(86_400_000, "on a local disk every data file is read once in this time")
+    stratalog_storage_settings_file: str = _string(
+        "", "a TOML file of credentials and other settings of object stores, by URL; read again when it changes", _text
+    )
     stratalog_tail_cache_bytes: int = _int(
         67_108_864, "bytes", "memory for the rows of the newest files, which consumers in the same process read", 0
     )

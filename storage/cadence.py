@@ -210,6 +210,11 @@ BULK_REQUEST = Bound(
     "the deadline of a request that moves `BULK_BYTES` or more, or whose size is not known before",
     "its bytes take longer than a broker may wait for an answer",
 )
+SETTINGS_RECHECK = Bound(
+    5_000,
+    "the interval in which the file of object stores' settings is looked at",
+    "credentials that were replaced end soon; a failed request looks at once",
+)
 WATCH_RETRY = Bound(
     1_000, "the interval in which a place that cannot be watched is tried again", "a disk may be away for a while"
 )

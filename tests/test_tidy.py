@@ -25,7 +25,7 @@ FLOORS = {
         < records topic_config objects layered_map < files transactions < producers < delta < log < upkeep""",
     "storage/metering": "purpose prices < calls < cost",
     "storage/objects": """distance < port registers new_file sync store_settings together < probe memory
-        < local wakeup < remote < opened""",
+        place_settings < local wakeup < remote < opened""",
     "wire": "api_keys kafka_types java_strings < consumer_protocol messages batches",
     "wire/messages": "response schema < values < error_codes < layouts < frames",
     "wire/batches": "compression < headers < columns < record_batches",

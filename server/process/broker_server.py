@@ -23,6 +23,7 @@ from stratalog.server.process.running_broker import lock_root
 from stratalog.storage.errors import StratalogError, UnknownServerError
 from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.opened import open_store
+from stratalog.storage.objects.place_settings import use_settings_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,6 +63,7 @@ class BrokerServer:
         """
         broker_id = properties.broker_id
         served = None if endpoint is None else endpoint(properties.config)
+        use_settings_file(properties.config.stratalog_storage_settings_file)
         lock = lock_root(properties.root)  # makes the root, too
         log_folder = text_log_folder(properties)
         on_locked(log_folder)

@@ -32,6 +32,7 @@ from stratalog.server.process.broker_host import BrokerHost, ClientEndpoint, Hos
 from stratalog.server.process.fetch_choice import Fetcher
 from stratalog.server.process.running_broker import lock_root
 from stratalog.storage.errors import BrokerNotAvailableError, InvalidRequestError
+from stratalog.storage.objects.place_settings import use_settings_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,6 +82,7 @@ class EmbeddedCluster:
                 f"a cluster has at least 1 broker, {brokers} were asked for. Start it with brokers=1 or more."
             )
         settings = BrokerConfig.from_toml(CLUSTER_TOML.read_text(encoding="utf-8"), config)
+        use_settings_file(settings.stratalog_storage_settings_file)
         place = cluster_place(path)
         identities = {i: BrokerIdentity(i, place.broker_root(i), (racks or {}).get(i)) for i in range(1, brokers + 1)}
         hosted = HostedBrokers(place.metadata_root, identities, settings, place.folder / settings.log_dir)

@@ -5,6 +5,7 @@ port         what each store can do, and what only some can; `ObjectMeta`
 memory       a dictionary of this process: `memory://<name>/...`
 local        a directory of a local disk or mounted volume
 store_settings  endpoint, region and credentials that take precedence over the environment
+place_settings  the same by place, from a file that is read again when it changes
 opened       the store at a URL or path
 remote       S3, Azure Blob, GCS through obstore
 probe        whether a store creates an object only if it is absent

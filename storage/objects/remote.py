@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar, cast
@@ -22,13 +23,14 @@ from stratalog.storage.errors import LogDirNotFoundError, ObjectNotFoundError, S
 from stratalog.storage.log_lines import line_logger
 from stratalog.storage.metering.calls import LIST, READ, WRITE, calls_of
 from stratalog.storage.objects.distance import FAR
+from stratalog.storage.objects.place_settings import PlacedSettings
 from stratalog.storage.objects.port import ObjectMeta, ObjectStore, always
 from stratalog.storage.objects.probe import probe_create_if_absent
 from stratalog.storage.objects.store_settings import FROM_ENVIRONMENT, StoreSettings
 from stratalog.storage.objects.together import NO_HEDGING, Hedges, Hedging, hedged, run_together
 
 if TYPE_CHECKING:
-    from obstore import UpdateVersion
+    from obstore import Attributes, PutMode, UpdateVersion
     from obstore.store import ClientConfig, RetryConfig, S3Config
 
 _LOG = line_logger("stratalog.storage")
@@ -37,6 +39,9 @@ Answer = TypeVar("Answer")
 Item = TypeVar("Item")
 
 BULK_BYTES = 1 << 20
+CLASSED_BYTES = 128 << 10
+"""The size from which an object gets the storage class of the settings: classes of rarely read objects bill as much for
+a smaller one."""
 
 SIDE_BY_SIDE_MAX = 32
 """Requests that all calls of `each` make at a time, at most."""
@@ -61,6 +66,19 @@ third of `broker.session.timeout.ms` at most; the caller retries later. A repeat
 first request: `commit_race` reads back."""
 
 
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """What calls one store.
+
+    small      for what moves little
+    uploads, downloads  with longer deadlines, for large objects
+    """
+
+    small: RemoteStore
+    uploads: RemoteStore
+    downloads: RemoteStore
+
+
 class ObstoreStore(ObjectStore):
     """An object store behind obstore: S3, Azure, GCS and all that `obstore.store.from_url` knows."""
 
@@ -69,31 +87,53 @@ class ObstoreStore(ObjectStore):
 
     def __init__(
         self,
-        store: RemoteStore,
+        store: RemoteStore | Clients,
         url: str,
-        uploads: RemoteStore | None = None,
-        downloads: RemoteStore | None = None,
-        settings: StoreSettings = FROM_ENVIRONMENT,
+        placed: PlacedSettings | None = None,
+        open_clients: Callable[[StoreSettings], Clients] | None = None,
         hedging: Hedging = NO_HEDGING,
     ) -> None:
-        """`uploads`, `downloads`: the same store with longer deadlines, for large objects. No error shows a secret of
-        `settings`. `hedging`: of small objects whose names are used once. Its threads live on: a process that has such
-        is not to fork."""
+        """`open_clients` makes those that call the store when the settings of `placed` change. No error shows a secret
+        of the settings. `hedging`: of small objects whose names are used once. Its threads live on: a process that has
+        such is not to fork."""
         self.url = url.rstrip("/")
         self._calls = calls_of(self.url)
-        self._settings = settings
-        self._store = store
-        self._uploads = uploads or store
-        self._downloads = downloads or store
+        self._placed = placed or PlacedSettings(url, FROM_ENVIRONMENT)
+        self._open_clients = open_clients
+        self._call_by(store if isinstance(store, Clients) else Clients(store, store, store))
         self._deletes_in_bulk = True
         self._hedges = Hedges(hedging)
         self._hedged = ThreadPoolExecutor(SIDE_BY_SIDE_MAX, thread_name_prefix="hedged")
         self._slots = threading.BoundedSemaphore(SIDE_BY_SIDE_MAX)
-        self._bucket: RemoteStore | None = None
         self._copy_failures = 0
 
-    def _for_put(self, data: bytes | memoryview) -> RemoteStore:
-        return self._store if len(data) < BULK_BYTES else self._uploads
+    def _call_by(self, clients: Clients) -> None:
+        """These make all calls from now on."""
+        self._store, self._uploads, self._downloads = clients.small, clients.uploads, clients.downloads
+        self._settings = settings = self._placed.current
+        self._tags, self._class = settings.tags or None, settings.storage_class
+        self._bucket: RemoteStore | None = None
+
+    def _renew(self, *, at_once: bool = False) -> None:
+        """Call by the settings that are in the file by now, if there is one. A file that no store can be opened by
+        changes nothing."""
+        if self._open_clients is None or not self._placed.have_changed(at_once=at_once):
+            return
+        try:
+            self._call_by(self._open_clients(self._placed.current))
+            _LOG.info("%s is called by other settings from now on", self.url)
+        except (BaseError, ValueError) as reason:
+            text = self._placed.current.redacted(str(reason).splitlines()[0])
+            _LOG.warning("%s is called by the settings of before: %s", self.url, text)
+
+    def _put(self, path: str, data: bytes | memoryview, mode: PutMode = "overwrite") -> None:
+        store = self._store if len(data) < BULK_BYTES else self._uploads
+        is_classed = bool(self._class) and len(data) >= CLASSED_BYTES
+        if self._tags is None and not is_classed:
+            obstore.put(store, path, data, mode=mode)
+            return
+        attributes: Attributes | None = {"Storage-Class": self._class} if is_classed else None
+        obstore.put(store, path, data, mode=mode, tags=self._tags, attributes=attributes)
 
     def probe_create_if_absent(self) -> None:
         """Raises KafkaStorageError where a store ignores or refuses conditional puts; StoreUnavailableError."""
@@ -101,7 +141,7 @@ class ObstoreStore(ObjectStore):
 
     def put(self, path: str, data: bytes | memoryview) -> None:
         requests = requests_of_put(self.url, len(data))
-        self._call("put", path, lambda: obstore.put(self._for_put(data), path, data), len(data), requests)
+        self._call("put", path, lambda: self._put(path, data), len(data), requests)
 
     def put_new(self, path: str, data: bytes | memoryview) -> None:
         """As the port says. The second request of a hedged one writes the same bytes; should it arrive after the object
@@ -114,7 +154,7 @@ class ObstoreStore(ObjectStore):
 
     def create(self, path: str, data: bytes) -> bool:
         try:
-            self._call("create", path, lambda: obstore.put(self._for_put(data), path, data, mode="create"), len(data))
+            self._call("create", path, lambda: self._put(path, data, "create"), len(data))
         except FileExistsError:
             return False
         return True
@@ -134,7 +174,7 @@ class ObstoreStore(ObjectStore):
             if (version := found.meta["version"]) is not None:
                 known["version"] = version
             try:
-                obstore.put(self._for_put(new), path, new, mode=known)
+                self._put(path, new, known)
             except PreconditionError:
                 return False
             return True
@@ -292,6 +332,7 @@ class ObstoreStore(ObjectStore):
         requests  those that are billed for it, of its kind
         """
         is_read, is_absent, read_bytes = operation in ("get", "head"), False, 0
+        self._renew()
         try:
             answer = call()
             read_bytes = len(answer) if isinstance(answer, bytes) else 0
@@ -302,6 +343,7 @@ class ObstoreStore(ObjectStore):
             raise FileExistsError(path) from reason
         except (BaseError, OSError) as reason:
             self._calls.failed += 1
+            self._renew(at_once=True)  # for the next try
             text = self._settings.redacted(f"{operation} {self.url}/{path}: {str(reason).splitlines()[0]}")
             raise StoreUnavailableError(text) from self._settings.without_secrets(reason)
         finally:
@@ -385,14 +427,19 @@ def open_remote(
     hedging: Hedging = NO_HEDGING,
 ) -> ObjectStore:
     """The store at a URL; as `open_store`. LogDirNotFoundError for a URL that names none."""
-    try:
-        opened = partial(_remote, place, settings, request_ms, retries_ms=retries_ms or request_ms)
-        small, uploads = opened(request_ms), opened(cadence.BULK_REQUEST.ms)
+    placed = PlacedSettings(place, settings)
+
+    def open_clients(found: StoreSettings) -> Clients:
+        opened = partial(_remote, place, found, request_ms, retries_ms=retries_ms or request_ms)
         downloads = opened(cadence.BULK_REQUEST.ms, silent_ms=request_ms)
-        store = ObstoreStore(small, place, uploads, downloads, settings, hedging)
+        return Clients(opened(request_ms), opened(cadence.BULK_REQUEST.ms), downloads)
+
+    try:
+        clients = open_clients(placed.current)
+        store = ObstoreStore(clients, place, placed, open_clients, hedging)
     except (BaseError, ValueError) as reason:
-        text = settings.redacted(f"{place}: {str(reason).splitlines()[0]}")
-        raise LogDirNotFoundError(text) from settings.without_secrets(reason)
+        text = placed.current.redacted(f"{place}: {str(reason).splitlines()[0]}")
+        raise LogDirNotFoundError(text) from placed.current.without_secrets(reason)
     if create:
         store.probe_create_if_absent()
     return store

@@ -72,6 +72,8 @@ class S3Double:
     requests: list[tuple[str, str]] = field(default_factory=list)
     arrived_s: list[float] = field(default_factory=list)
     signers: set[str] = field(default_factory=set)
+    headers: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Those of the newest put of a path, in lower case."""
     faults: list[Fault] = field(default_factory=list)
     conditional_put: ConditionalPut = ConditionalPut.KEPT
     arrive: threading.Event = field(default_factory=threading.Event)
@@ -220,6 +222,8 @@ class _Handler(BaseHTTPRequestHandler):
         asked = query.get("prefix", [path])[0] or path
         signer = re.search(r"Credential=([^/]+)/", self.headers.get("Authorization", ""))
         state.signers.add(signer[1] if signer else "")
+        if self.command == "PUT":
+            state.headers[path] = {name.lower(): value for name, value in self.headers.items()}
         if state.silent_below and asked.startswith(state.silent_below):
             state.answers_again.wait()
         copied = urllib.parse.unquote(self.headers.get("x-amz-copy-source", "")).removeprefix("/")

@@ -85,6 +85,40 @@ def versity_server(host: str = "127.0.0.1") -> Iterator[StoreServer]:
             yield StoreServer(f"s3://{CONTAINER}", _s3_environment(host, port))
 
 
+@dataclass(frozen=True)
+class VersityAccounts:
+    """A versitygw with accounts: each has a bucket, named as it is, that the others may not use."""
+
+    endpoint: str
+
+    def add(self, name: str, secret: str) -> None:
+        """An account with a bucket."""
+        self._do("create-user", "--access", name, "--secret", secret, "--role", "user")
+        self._do("create-bucket", "--owner", name, "--bucket", name)
+
+    def change_secret(self, name: str, secret: str) -> None:
+        """Requests with the old one are refused from now on."""
+        self._do("update-user", "--access", name, "--secret", secret)
+
+    def _do(self, *arguments: str) -> None:
+        key = ("--access", S3_KEY, "--secret", S3_KEY, "--endpoint-url", self.endpoint)
+        subprocess.run([str(VERSITYGW), "admin", *key, *arguments], check=True, capture_output=True, timeout=START_S)
+
+
+@contextmanager
+def versity_accounts() -> Iterator[VersityAccounts]:
+    """versitygw with an accounts' file, and no account but its own."""
+    port, key = free_port(), {"ROOT_ACCESS_KEY": S3_KEY, "ROOT_SECRET_KEY": S3_KEY}
+    with tempfile.TemporaryDirectory(prefix="versitygw-") as folder:
+        data, accounts = Path(folder) / "data", Path(folder) / "accounts"
+        data.mkdir()
+        accounts.mkdir()
+        command = [str(VERSITYGW), "--port", f"127.0.0.1:{port}", "--keep-alive", "--quiet"]
+        command += ["--iam-dir", str(accounts), "--iam-cache-disable", "posix", str(data)]
+        with _running(command, key, port):
+            yield VersityAccounts(f"http://127.0.0.1:{port}")
+
+
 S3_SERVERS: dict[str, Callable[[str], AbstractContextManager[StoreServer]]] = {
     "s3_server": s3_server,
     "versity_server": versity_server,

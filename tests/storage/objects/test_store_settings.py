@@ -53,7 +53,10 @@ def test_those_of_a_urls_provider_count(url: str, config: dict[str, str], client
 
 def test_each_setting_is_one_that_the_store_takes() -> None:
     for key in STORE_SETTINGS:
+        if key.name.startswith("object."):
+            continue  # of each put
         text = "true" if key.type == "BOOLEAN" else "http://localhost:1" if "endpoint" in key.name else "YQ=="
+        text = "aws:kms" if key.name == "aws.server.side.encryption" else text
         scheme = {"aws": "s3://b", "azure": "az://b", "google": "gs://b"}[key.name.partition(".")[0]]
         given = {**NEEDED[scheme], key.name: text}
         if key.name == "google.service.account":

@@ -120,6 +120,12 @@ EPOCH_STARTS = Bound(
 DRAIN = Bound(
     10_000, "the time in which a broker that shuts down appends what waits", "a store that is away must not keep it"
 )
+COMMITS_LATELY = Bound(
+    10_000,
+    "the time after a partition's commit for which it counts as one that commits, while a budget spaces commits",
+    "one that commits less often costs little",
+)
+COMMITS_COUNTED = Bound(1_000, "the interval in which these partitions are counted", "each count is over all of them")
 OFFLINE_REPORTED = Bound(
     1_000, "the interval of reports of offline replicas", "a report that changes nothing still refreshes metadata"
 )

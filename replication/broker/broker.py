@@ -37,13 +37,15 @@ from stratalog.replication.coordinator.runtime.runtime import CoordinatorRuntime
 from stratalog.replication.coordinator.shard.shard import HeldGroup
 from stratalog.replication.follower.sessions.needed import needs_sessions
 from stratalog.replication.leader.append_queue import AppendQueue
+from stratalog.replication.leader.commit_governor import CommitGovernor
 from stratalog.replication.leader.delete_records import RecordDeletions
 from stratalog.replication.leader.purgatory import ProducePurgatory
 from stratalog.replication.leader.replica import LeaderReplica, WaitingAppend
 from stratalog.replication.metadata.image import BrokerState, ClusterImage
 from stratalog.replication.metadata.log import MetadataLog, metadata_of_part
-from stratalog.replication.metadata.records import NO_BROKER_EPOCH, RegisterBrokerRecord
+from stratalog.replication.metadata.records import NO_BROKER_EPOCH, PartitionRecord, RegisterBrokerRecord
 from stratalog.replication.metrics import BrokerMetrics, Metric, RunState
+from stratalog.replication.price_lists import price_book
 from stratalog.replication.progress.follower_watch import FollowerWatch
 from stratalog.replication.progress.known_committed import remove_old_progress
 from stratalog.replication.progress.of_leader import LeaderProgress
@@ -54,6 +56,7 @@ from stratalog.replication.stores import AppendStores, Ports, StoresBeside
 from stratalog.replication.threads.turn_interval import TurnInterval
 from stratalog.storage.errors import BrokerNotAvailableError, StratalogError
 from stratalog.storage.log_lines import line_logger
+from stratalog.storage.metering.calls import WRITE
 from stratalog.storage.objects.wakeup import Wakeup
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
 from stratalog.storage.step_times import StepTimes
@@ -107,6 +110,8 @@ class Broker:
             lambda partition: metadata.image.state_of(partition) is not None,
             AppendStores(together, None if far is None else StoresBeside(far.executor, wakeup.wake, far.takes)),
         )
+        if config.stratalog_requests_budget:
+            queue.governor = self._governor()
         intervals = turn_interval or TurnInterval()
         self._appends = LoopAppends(loop, polls, self._starts, self._isr_changes, queue, intervals)
         own: dict[int, Appends] = {}
@@ -118,6 +123,19 @@ class Broker:
         self._deletions = RecordDeletions(loop.leaders, clock)
         self._removed_topics = ReplicaDeletions(broker_id, identity.root, ports, metadata)
         self.inbox = BrokerInbox(objects, self.calls.append, examine, put_answer, self._identified)
+
+    def _governor(self) -> CommitGovernor:
+        """Keeps the commits here to the budget, by the prices of the places where the tables are."""
+        loop, own, prices = self._loop, self.root, price_book(self.config.stratalog_prices)
+
+        def price_of(state: PartitionRecord) -> float:
+            domain = loop.metadata.image.storage_domains.get(state.domain)
+            listed = prices.of_root(own if domain is None else domain.url)
+            return 0.0 if listed is None else listed.prices.get(WRITE, 0.0)
+
+        governor = CommitGovernor(self.config.stratalog_requests_budget, price_of)
+        loop.hosted.metrics.commit_interval = lambda: governor.shown(loop.clock.monotonic_ms())
+        return governor
 
     # -- what it is ------------------------------------------------------------------------------------
 
@@ -254,6 +272,7 @@ class Broker:
         self._registration.is_leaving = True
         clock = self._loop.clock
         times = StepTimes(clock.monotonic_ms)
+        self._appends.queue.governor = CommitGovernor()  # nothing gathers on
         end_ms = clock.monotonic_ms() + cadence.DRAIN.ms
         while clock.monotonic_ms() < end_ms:
             if not self._appends.append_waiting(clock.monotonic_ms()):

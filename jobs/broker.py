@@ -29,6 +29,7 @@ from stratalog.replication.config import BROKER_CONFIGS, JSON_LINES
 from stratalog.server.endpoint.kafka_endpoint import KafkaEndpoint
 from stratalog.server.process.broker_properties import IDENTITY, BrokerProperties
 from stratalog.server.process.broker_server import BrokerServer
+from stratalog.server.remote.heartbeats import RemoteBeats
 from stratalog.server.remote.remote_cluster import RemotePeers
 
 PURPOSE = """This tool runs one broker in a process of its own, with its own Spark application for follower fetch. It is
@@ -89,7 +90,8 @@ def wait_for_the_end(server: BrokerServer, stop: Stop) -> int:
 def serve(identity: BrokerProperties, given: argparse.Namespace) -> int:
     """Run the broker to its end; the exit code."""
     code = FAILED
-    with stop_signals() as stop, RemotePeers.of_broker(identity.config) as peers:
+    config = identity.config
+    with stop_signals() as stop, RemotePeers.of_broker(config) as peers, RemoteBeats(config) as beats:
         server = BrokerServer.start(
             identity,
             fetcher=given.fetcher,
@@ -98,8 +100,10 @@ def serve(identity: BrokerProperties, given: argparse.Namespace) -> int:
             ),
             peers=peers,
             endpoint=KafkaEndpoint,
+            send_beat=beats.send,
         )
         peers.follow(lambda: server.broker.metadata.image)
+        beats.follow(lambda: server.broker.metadata.image)
         stop.listen()
         try:
             print(f"{server.describe()}\n\nStarted. SIGTERM or Ctrl-C stops the broker.", flush=True)

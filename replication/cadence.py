@@ -28,6 +28,13 @@ INBOX = Poll(
     watched_ms=1_000,
     share=20,
 )
+INBOX_LISTED = Bound(
+    10_000,
+    "the time without requests for which an inbox on an object store is listed; then its bell is read",
+    "a listing costs a dozen reads; a sender whose last request is half as old need not ring",
+)
+INBOX_BELL_TIMES = 2
+"""Factor of `stratalog.inbox.poll.max.ms` in the longest pause between two reads of a bell."""
 FOLLOWERS_PROGRESS = Poll(
     "followers' progress, by their leader, within `stratalog.progress.poll.min.ms` and four times `.max.ms`",
     "an append, or the start of an epoch, ends the pause: nobody waits for the longest one while records flow",
@@ -68,6 +75,18 @@ SESSIONS = Poll(
     "at least three polls fall into a session; where they are requests, fewer while nothing changes",
     share=12,
 )
+SESSION_WRITTEN = Bound(
+    30_000,
+    "the interval in which a broker on an object store writes its session's object while all live brokers take its "
+    "beats",
+    "it shows that the broker may write there, also to who cannot be called",
+)
+METADATA_ANNOUNCED_TIMES = 4
+"""Factor of `stratalog.metadata.poll.max.ms` in the longest pause of polls for metadata on an object store while all
+live brokers announce theirs."""
+METADATA_READ_SESSIONS = 3
+"""Broker's sessions after which the metadata log is read where a thread looks for its commits: clean-up may have passed
+a fold, which finds no next commit then."""
 POLLS_IDLE, POLLS, POLLS_LATE = 6, 12, 24
 """A candidate's polls of sessions within `broker.session.timeout.ms`: where they are requests to an object store and
 metadata have not changed for long, everywhere else, and there while a session is late."""
@@ -101,6 +120,12 @@ EPOCH_STARTS = Bound(
 DRAIN = Bound(
     10_000, "the time in which a broker that shuts down appends what waits", "a store that is away must not keep it"
 )
+COMMITS_LATELY = Bound(
+    10_000,
+    "the time after a partition's commit for which it counts as one that commits, while a budget spaces commits",
+    "one that commits less often costs little",
+)
+COMMITS_COUNTED = Bound(1_000, "the interval in which these partitions are counted", "each count is over all of them")
 OFFLINE_REPORTED = Bound(
     1_000, "the interval of reports of offline replicas", "a report that changes nothing still refreshes metadata"
 )
@@ -113,7 +138,16 @@ try that fails, and with each report soon after a return."""
 DOMAIN_SOUND = Bound(
     60_000, "the time since a return after which a report of the same domain is a first one", "it had worked again"
 )
-ANSWERS_CLEANED = Bound(60_000, "the interval in which old answers in the inbox are looked for", "they only take room")
+ANSWERS_CLEANED = Bound(
+    60_000,
+    "the interval in which an inbox is listed whatever its bell says, and old answers in it are deleted",
+    "a sender may have died before it rang; answers only take room",
+)
+FAR_ROOT_WRITTEN = Bound(
+    60_000,
+    "the interval in which an idle broker writes to its own root on an object store",
+    "each write is paid, and the first use finds a root that takes none",
+)
 APPEND_RETRY = Bound(
     100, "the pause of a leader's appends after its store failed", "the requests wait until their own time-outs"
 )

@@ -15,7 +15,16 @@ from pathlib import Path
 from typing import Any, Self
 
 from stratalog.replication.log_configs import LOG_CONFIGS, TopicDefaults, topic_defaults
-from stratalog.storage.config_def import ConfigDef, Validator, config_field, each_of, invalid_value, non_empty, one_of
+from stratalog.storage.config_def import (
+    ConfigDef,
+    Validator,
+    between,
+    config_field,
+    each_of,
+    invalid_value,
+    non_empty,
+    one_of,
+)
 from stratalog.storage.errors import InvalidConfigError
 from stratalog.storage.topic_config import INT_MAX
 
@@ -412,6 +421,11 @@ class BrokerConfig:
     stratalog_request_max_name_bytes: int = _int(
         4_096, "bytes", "longest name in a request, as of a group or a member; a longer one closes its connection", 249
     )
+    stratalog_requests_budget: float = config_field(
+        "DOUBLE", 0.0, "dollars a day", "of each broker, for the requests of commits on object stores, by "
+        "stratalog.prices: commits to a busy partition gather for it, at most stratalog.commit.latency.ms; 0: no bound",
+        between(0, 1e9),
+    )  # fmt: skip
     stratalog_scrub_interval_ms: int = _ms(86_400_000, "on a local disk every data file is read once in this time")
     stratalog_storage_settings_file: str = _string(
         "", "a TOML file of credentials and other settings of object stores, by URL; read again when it changes", _text

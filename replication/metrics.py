@@ -102,6 +102,8 @@ class BrokerMetrics:
     offline_count        led replicas that cannot be served now: damaged, or without space
     live_files_max       the largest number of live files of a led replica's log now
     append_pause_ms_max  the longest pause that upkeep imposes on appends to a led replica now
+    commit_interval      what `stratalog.requests.budget` asks of the partitions that commit now: the longest interval
+                         of one's commits [ms], and the dollars a day that these cost above the budget
     further              returns the metrics of the broker's listeners
     """
 
@@ -116,6 +118,7 @@ class BrokerMetrics:
     offline_count: Callable[[], int] = lambda: 0
     live_files_max: Callable[[], int] = lambda: 0
     append_pause_ms_max: Callable[[], int] = lambda: 0
+    commit_interval: Callable[[], tuple[int, float]] = lambda: (0, 0.0)
     further: Callable[[], Iterable[Metric]] = tuple
 
     def topic(self, name: str) -> TopicTraffic:

@@ -22,7 +22,7 @@ from stratalog.server.apis.access.sasl import SaslApis
 from stratalog.server.apis.api_versions import ApiVersions, unsupported_version
 from stratalog.server.apis.configs import ConfigApis
 from stratalog.server.apis.delete_records import DeleteRecordsApis
-from stratalog.server.apis.elections import ElectionApis
+from stratalog.server.apis.elections import ElectionApis, HeartbeatApis
 from stratalog.server.apis.features import FeatureApis
 from stratalog.server.apis.fetch.family import FetchApis
 from stratalog.server.apis.fetch.memory import FetchMemory
@@ -107,6 +107,7 @@ _FAMILIES: tuple[type[ApiFamily], ...] = (
     QuotaApis,
     AclApis,
     SaslApis,
+    HeartbeatApis,
 )
 
 

@@ -140,6 +140,12 @@ class LogConfig:
     )
     segment_jitter_ms: int = _long(0, "ms", 0, "segment.ms is shortened by up to so much, lest all logs roll at once.")
     segment_ms: int = _long(604_800_000, "ms", 1, "Age of a segment's first record at which a new segment begins.")
+    stratalog_commit_latency_ms: int = _long(
+        500,
+        "ms",
+        0,
+        "The longest time that a commit gathers records so that the brokers keep to stratalog.requests.budget.",
+    )
     stratalog_snapshot_retention_ms: int = _long(
         3_600_000,
         "ms",

@@ -29,8 +29,8 @@ FLOORS = {
     "wire": "api_keys kafka_types java_strings < consumer_protocol messages batches",
     "wire/messages": "response schema < values < error_codes < layouts < frames",
     "wire/batches": "compression < headers < columns < record_batches",
-    "replication": """cadence folders < log_configs host_address shared_fold < config client_pattern html_table
-        < stores threads < conf_files internal_topics price_lists < requests
+    "replication": """cadence folders < log_configs host_address shared_fold
+        < config client_pattern html_table < stores threads < conf_files internal_topics price_lists < requests
         < metadata metrics < broker_root controller progress < replica < leader < follower coordinator
         < broker fast_start < spark""",
     "replication/coordinator": "shard server_assignors topic_matches < groups transactions < runtime",
@@ -41,7 +41,7 @@ FLOORS = {
     "server/endpoint/security": """jaas principal_mapping certificates sasl_server watched_context
         < plain scram oauthbearer < authenticator jwks tls < gate < endpoint_security""",
     "server/remote": """connections messages between_brokers < inter_broker places < inbox_channel < routes
-        < remote_broker < remote_cluster""",
+        < remote_broker < remote_cluster < heartbeats""",
     "server/remote/connections": """config open_requests login < security request_connection
         < broker_connection inbox_connection""",
     "clients": """serialization records client_view < config < coordinator_calls connected_cluster < producer consumer

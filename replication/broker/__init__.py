@@ -3,7 +3,8 @@
 broker           the loop: follows the metadata log, and has its parts do a turn
 loop_state       what these parts share
 turn             what is to be done in a turn (etcd's `Ready`)
-registration     registrations of the broker, and its session
+registration     registrations of the broker
+session          how it shows that it lives: an object, and beats to the others
 polls            when the loop reads again, and how long it waits
 appends          appends, publications, answers
 isr_changes      progress of followers, and proposals of ISRs (AlterPartition)

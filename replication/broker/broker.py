@@ -24,7 +24,8 @@ from stratalog.replication.broker.loop_state import LoopState
 from stratalog.replication.broker.own_root import OwnRoot
 from stratalog.replication.broker.own_tables import STATE_CHANGE_LOG
 from stratalog.replication.broker.polls import MetadataPolls, Polls
-from stratalog.replication.broker.registration import BrokerSession, Registration
+from stratalog.replication.broker.registration import Registration
+from stratalog.replication.broker.session import BrokerSession
 from stratalog.replication.broker.turn import Turn
 from stratalog.replication.broker_root import was_shut_down
 from stratalog.replication.config import BrokerConfig
@@ -34,14 +35,17 @@ from stratalog.replication.coordinator.runtime.kinds import COORDINATOR_KINDS, C
 from stratalog.replication.coordinator.runtime.remote_appends import Appends
 from stratalog.replication.coordinator.runtime.runtime import CoordinatorRuntime
 from stratalog.replication.coordinator.shard.shard import HeldGroup
+from stratalog.replication.follower.sessions.needed import needs_sessions
 from stratalog.replication.leader.append_queue import AppendQueue
+from stratalog.replication.leader.commit_governor import CommitGovernor
 from stratalog.replication.leader.delete_records import RecordDeletions
 from stratalog.replication.leader.purgatory import ProducePurgatory
 from stratalog.replication.leader.replica import LeaderReplica, WaitingAppend
-from stratalog.replication.metadata.image import ClusterImage
+from stratalog.replication.metadata.image import BrokerState, ClusterImage
 from stratalog.replication.metadata.log import MetadataLog, metadata_of_part
-from stratalog.replication.metadata.records import NO_BROKER_EPOCH
+from stratalog.replication.metadata.records import NO_BROKER_EPOCH, PartitionRecord
 from stratalog.replication.metrics import BrokerMetrics, Metric, RunState
+from stratalog.replication.price_lists import price_book
 from stratalog.replication.progress.follower_watch import FollowerWatch
 from stratalog.replication.progress.known_committed import remove_old_progress
 from stratalog.replication.progress.of_leader import LeaderProgress
@@ -52,6 +56,7 @@ from stratalog.replication.stores import AppendStores, Ports, StoresBeside
 from stratalog.replication.threads.turn_interval import TurnInterval
 from stratalog.storage.errors import BrokerNotAvailableError, StratalogError
 from stratalog.storage.log_lines import line_logger
+from stratalog.storage.metering.calls import WRITE
 from stratalog.storage.objects.wakeup import Wakeup
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
 from stratalog.storage.step_times import StepTimes
@@ -87,9 +92,10 @@ class Broker:
         led_here = None if setup.own_registers is None else setup.own_registers.led_here
         self._loop = loop = LoopState(broker_id, config, clock, objects, together, metadata, hosted, led_here)
         self._own_root = OwnRoot(broker_id, objects, ports, config, setup.own_registers)
-        session = BrokerSession(metadata_objects, broker_id, incarnation_id)
+        session = BrokerSession(loop, metadata_objects, incarnation_id, setup.peer_beats)
         self._registration = registration = Registration(loop, identity, session, self.stop, on_registered)
         of_metadata = MetadataPolls(metadata, metadata_objects, config, ports, wakeup, clock.monotonic_ms())
+        of_metadata.is_announced = lambda: session.is_taken
         self._polls = polls = Polls(config, ports, of_metadata, objects, purgatory, wakeup)
         followers = FollowerWatch(broker_id, ports, wakeup, polls.progress_poll_ms)
         self._isr_changes = IsrChanges(loop, polls, registration, followers, self._follow_metadata)
@@ -104,6 +110,8 @@ class Broker:
             lambda partition: metadata.image.state_of(partition) is not None,
             AppendStores(together, None if far is None else StoresBeside(far.executor, wakeup.wake, far.takes)),
         )
+        if config.stratalog_requests_budget:
+            queue.governor = self._governor()
         intervals = turn_interval or TurnInterval()
         self._appends = LoopAppends(loop, polls, self._starts, self._isr_changes, queue, intervals)
         own: dict[int, Appends] = {}
@@ -115,6 +123,19 @@ class Broker:
         self._deletions = RecordDeletions(loop.leaders, clock)
         self._removed_topics = ReplicaDeletions(broker_id, identity.root, ports, metadata)
         self.inbox = BrokerInbox(objects, self.calls.append, examine, put_answer, self._identified)
+
+    def _governor(self) -> CommitGovernor:
+        """Keeps the commits here to the budget, by the prices of the places where the tables are."""
+        loop, own, prices = self._loop, self.root, price_book(self.config.stratalog_prices)
+
+        def price_of(state: PartitionRecord) -> float:
+            domain = loop.metadata.image.storage_domains.get(state.domain)
+            listed = prices.of_root(own if domain is None else domain.url)
+            return 0.0 if listed is None else listed.prices.get(WRITE, 0.0)
+
+        governor = CommitGovernor(self.config.stratalog_requests_budget, price_of)
+        loop.hosted.metrics.commit_interval = lambda: governor.shown(loop.clock.monotonic_ms())
+        return governor
 
     # -- what it is ------------------------------------------------------------------------------------
 
@@ -229,7 +250,8 @@ class Broker:
     def _announce(self) -> None:
         """Begin to publish under the new broker epoch. `step` retries it when the store failed in between."""
         loop, registration, epoch = self._loop, self._registration, self.broker_epoch
-        self._appends.publish_by(LeaderProgress(self._own_root.registers(self.root), epoch, loop.together))
+        registers, beats = self._own_root.registers(self.root), not loop.objects.distance.is_far
+        self._appends.publish_by(LeaderProgress(registers, epoch, loop.together, beats=beats))
         registration.session.put(epoch)
         remove_old_progress(loop.objects, loop.metadata.image, epoch)
         loop.turn.applies_all = True
@@ -250,6 +272,7 @@ class Broker:
         self._registration.is_leaving = True
         clock = self._loop.clock
         times = StepTimes(clock.monotonic_ms)
+        self._appends.queue.governor = CommitGovernor()  # nothing gathers on
         end_ms = clock.monotonic_ms() + cadence.DRAIN.ms
         while clock.monotonic_ms() < end_ms:
             if not self._appends.append_waiting(clock.monotonic_ms()):
@@ -350,14 +373,16 @@ class Broker:
         if not self._registration.is_announced:
             self._announce()
         if self._polls.is_due("session", now_ms, self.config.broker_heartbeat_interval_ms):
-            self._beat_session()
+            self._beat_session(now_ms)
         self._polls.poll_metadata(now_ms, lambda: self._follow_metadata(now_ms))
+        if self._registration.is_announced:
+            self._registration.session.announce(self.broker_epoch, now_ms)
 
-    def _beat_session(self) -> None:
+    def _beat_session(self, now_ms: int) -> None:
         """A broker that cannot write to its own root lets its session expire, too: the process's controller thread may
         be stuck."""
         if not self._own_root.is_dead():
-            self._registration.session.put(self.broker_epoch)
+            self._registration.session.beat(self.broker_epoch, now_ms, self._polls.metadata.answered_ms)
 
     def _poll_inbox(self, now_ms: int) -> bool:
         if self._polls.is_due("answers", now_ms, cadence.ANSWERS_CLEANED.ms):
@@ -399,7 +424,7 @@ class Broker:
         if not self._is_current(now_ms):
             return
         if changed or turn.to_apply:
-            for forgotten in self._isr_changes.followers.update_brokers(image.brokers):
+            for forgotten in self._isr_changes.followers.update_brokers(self._followers(image)):
                 loop.hosted.forget_follower(forgotten, now_ms)
         for topic_partition in sorted(turn.to_apply):
             if loop.hosted.apply(topic_partition, image, now_ms):
@@ -410,6 +435,11 @@ class Broker:
             loop.raise_high_watermark(topic_partition, now_ms)  # a smaller min.insync.replicas commits more
         self.coordinators.partitions_deleted(deleted_partitions(changed))
         self._removed_topics.step(self.broker_epoch)
+
+    def _followers(self, image: ClusterImage) -> Mapping[int, BrokerState]:
+        """The brokers whose progress is read: nobody's where reads are paid and all tables lie in storage domains."""
+        is_paid = self._loop.objects.distance.is_far
+        return {} if is_paid and not needs_sessions(image, self.broker_id) else image.brokers
 
     def _is_current(self, now_ms: int) -> bool:
         """False when this registration is over: fenced (register again) or replaced (stop for good)."""

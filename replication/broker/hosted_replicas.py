@@ -24,6 +24,7 @@ from stratalog.replication.broker.own_tables import STATE_CHANGE_LOG, OwnTables
 from stratalog.replication.broker.removals import NOT_ASSIGNED, ReplicaRemovals
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.controller.brokers import OfflineReplica
+from stratalog.replication.controller.sessions import PeerBeats
 from stratalog.replication.leader.domain_reach import out_of_reach
 from stratalog.replication.leader.purgatory import ProducePurgatory
 from stratalog.replication.leader.replica import LeaderPorts, LeaderReplica
@@ -77,6 +78,7 @@ class BrokerSetup:
 
     upkeep_limits  a test's, whose times are shorter; None follows from `config`
     own_registers  keeps the progress that the broker publishes for readers in its process; None: they read storage
+    peer_beats     what it hears of the other brokers over their listeners; None: nobody is called
     """
 
     identity: BrokerIdentity
@@ -84,6 +86,7 @@ class BrokerSetup:
     metadata_root: str
     upkeep_limits: UpkeepLimits | None = None
     own_registers: OwnRegisters | None = None
+    peer_beats: PeerBeats | None = None
 
 
 @dataclass(frozen=True, slots=True)

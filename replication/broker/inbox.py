@@ -24,6 +24,7 @@ from stratalog.replication.requests.hand_over import (
     request_id_of,
     request_path,
 )
+from stratalog.replication.requests.inbox_bell import InboxBell
 from stratalog.replication.requests.inbox_frames import FRAMES_SUFFIX
 from stratalog.replication.requests.produce import ProduceResponse
 from stratalog.storage.errors import CorruptMessageError, InvalidRequestError, NotLeaderOrFollowerError
@@ -49,6 +50,8 @@ class BrokerInbox:
 
     frames_listed  called with each listing, by the broker's loop; it must not block. None: frames stay where they are
     has_requests   whether the last listing had any; answers that nobody fetched do not count
+
+    A listing of a far store is paid: while no request came for long its bell is read instead (`inbox_bell`).
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class BrokerInbox:
         self._examine = examine
         self._put_answer = put_answer or store.put
         self._identified = identified
+        self._bell = InboxBell(store)
         self._accepted: set[str] = set()
         self._answers: deque[tuple[str, list[ProduceResponse]]] = deque()
 
@@ -78,10 +82,19 @@ class BrokerInbox:
         """The broker's root."""
         return self._store
 
-    def poll(self) -> bool:
-        """Write finished answers, accept new requests; True when something moved."""
+    def poll(self, lists: bool = True) -> bool:
+        """Write finished answers, accept new requests; True when something moved.
+
+        lists  whether the inbox is listed on a far store although its bell has not rung
+        """
         moved = self.write_answers()
-        found = self._store.list(INBOX_PREFIX)
+        if self._bell.is_used and not lists and not self._bell.has_rung():
+            self.has_requests = False
+            return moved
+        return self._accept_all(self._store.list(INBOX_PREFIX)) or moved
+
+    def _accept_all(self, found: Sequence[ObjectMeta]) -> bool:
+        moved = False
         self.has_requests = not all(meta.path.endswith(ANSWER_SUFFIX) for meta in found)
         if self.frames_listed is not None:
             self.frames_listed([meta for meta in found if meta.path.endswith(FRAMES_SUFFIX)], self.broker_epoch)
@@ -91,6 +104,7 @@ class BrokerInbox:
                 moved = True
         for path in (meta.path for meta in found if meta.path.endswith(DAMAGE_REPORT_SUFFIX)):
             self._accept_report(path)
+        self._bell.was_listed()
         return moved
 
     def _accept_report(self, path: str) -> None:
@@ -103,8 +117,10 @@ class BrokerInbox:
             _LOG.error("%s refused: %s", path, reason)
 
     def clean(self, wall_ms: int) -> None:
-        """Remove answers older than `ANSWER_KEEP_MS`."""
-        for meta in self._store.list(INBOX_PREFIX):
+        """Remove answers older than `ANSWER_KEEP_MS`, and accept requests whose sender did not ring."""
+        found = self._store.list(INBOX_PREFIX)
+        self._accept_all(found)
+        for meta in found:
             if request_id_of(meta.path) is None and wall_ms - meta.last_modified_ms > ANSWER_KEEP_MS:
                 self._store.delete(meta.path)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
+from stratalog.replication import cadence
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.progress.own_registers import OwnRegisters
 from stratalog.replication.progress.progress_object import Registers
@@ -23,7 +24,8 @@ ROOT_PROBE = ".root-probe"
 class OwnRoot:
     """The root is dead once a write has waited for `dead_ms` without any answer since: a third of a session, so that
     the broker is fenced, and others lead, before its session would expire. A stall that is shorter changes nothing.
-    A full disk answers: a replica that cannot be written to is offline by itself.
+    A full disk answers: a replica that cannot be written to is offline by itself. On an object store, where writes are
+    paid, an idle broker's root is written to now and then: one that refuses is found then, or by the first use.
 
     The loop writes small objects through `put_register` and `put`: each is an answer of its own, also where one
     publication writes several. `answers` is called regularly from one other thread. The fields are single values, so
@@ -44,6 +46,8 @@ class OwnRoot:
         self._clock = ports.clock
         self._threads = ports.threads
         self._late_ms = config.broker_heartbeat_interval_ms * 5 // 4
+        if store.distance.is_far:
+            self._late_ms = max(self._late_ms, cadence.FAR_ROOT_WRITTEN.ms)
         self._dead_ms = max(config.broker_session_timeout_ms // 3, 1)
         self._answered_ms = ports.clock.monotonic_ms()
         self._unanswered_ms: int | None = None

@@ -29,12 +29,18 @@ class MetadataPolls:
         self, log: MetadataLog, store: ObjectStore, config: BrokerConfig, ports: Ports, wakeup: Wakeup, now_ms: int
     ) -> None:
         self.watch = wakeup.watch(store, METADATA_COMMITS, only_new=True)
-        bounds_ms = config.stratalog_metadata_poll_ms, config.stratalog_metadata_poll_max_ms
+        self._longest_ms = config.stratalog_metadata_poll_max_ms
+        times = cadence.METADATA_ANNOUNCED_TIMES if store.distance.is_far else 1
+        bounds_ms = config.stratalog_metadata_poll_ms, times * self._longest_ms
         self.idle = IdlePause(cadence.METADATA.within(*bounds_ms), now_ms)
         """News are new metadata, and records that move here."""
+        self.is_announced: Callable[[], bool] = lambda: False
+        """Whether all live brokers announce new metadata, so that polls may be rare. Called from any thread."""
         self._log = log
         self._clock = ports.clock
-        self._polled_read_ms = config.broker_session_timeout_ms // cadence.METADATA_READ_PART
+        self._read_ms = cadence.METADATA_READ_SESSIONS * config.broker_session_timeout_ms
+        self._slept_ms = config.broker_session_timeout_ms // 3
+        self._turn_ms: int | None = None
         self._is_expected = False
         """Whether new metadata are to be expected. Set by any thread, and cleared by the loop alone."""
         self._wakeup = wakeup
@@ -60,8 +66,9 @@ class MetadataPolls:
     def interval_ms(self, now_ms: int) -> int:
         """The interval of reads, if nothing ends it."""
         if self._polling is not None:
-            return self._polled_read_ms
-        return self.idle.pause_ms(now_ms, is_watched=self.watch.is_active)
+            return self._read_ms
+        pause_ms = self.idle.pause_ms(now_ms, is_watched=self.watch.is_active)
+        return pause_ms if self.watch.is_active else min(pause_ms, self._longest_ms)
 
     def ends_interval(self, now_ms: int) -> bool:
         """Whether new metadata are expected where nothing reports them: the log is read now, or polled now."""
@@ -85,8 +92,19 @@ class MetadataPolls:
         if self._polling is not None:
             self._polling.read()
 
+    def has_slept(self, now_ms: int) -> bool:
+        """Whether so much time has passed since the last call that others may lead by now. Called in each turn."""
+        before_ms, self._turn_ms = self._turn_ms, now_ms
+        return before_ms is not None and now_ms - before_ms > self._slept_ms
+
+    @property
+    def answered_ms(self) -> int:
+        """When a poll for commits was answered last; 0: none was, or nothing polls."""
+        return 0 if self._polling is None else self._polling.answered_ms or 0
+
     def _pause_ms(self) -> int:
-        return self.idle.pause_ms(self._clock.monotonic_ms())
+        pause_ms = self.idle.pause_ms(self._clock.monotonic_ms())
+        return pause_ms if self.is_announced() else min(pause_ms, self._longest_ms)
 
 
 class Polls:
@@ -109,9 +127,8 @@ class Polls:
         self.metadata = metadata
         self._due = DueTimes()
         self._inbox_watch = wakeup.watch(inbox, INBOX_PREFIX, only_new=True)
-        self._inbox_idle = IdlePause(
-            cadence.INBOX.within(config.stratalog_inbox_poll_ms, config.stratalog_inbox_poll_max_ms), now_ms
-        )
+        longest_ms = config.stratalog_inbox_poll_max_ms * (cadence.INBOX_BELL_TIMES if inbox.distance.is_far else 1)
+        self._inbox_idle = IdlePause(cadence.INBOX.within(config.stratalog_inbox_poll_ms, longest_ms), now_ms)
         """News are requests in it."""
         self._shortest_ms = config.stratalog_progress_poll_min_ms
         longest_ms = cadence.FOLLOWERS_PROGRESS_TIMES * config.stratalog_progress_poll_max_ms
@@ -137,18 +154,20 @@ class Polls:
         """Read metadata, if they are due. Raises as `read`."""
         metadata = self.metadata
         is_expected, has_changed = metadata.ends_interval(now_ms), metadata.has_changed
-        if is_expected or has_changed:
+        if metadata.has_slept(now_ms) or is_expected or has_changed:
             self._due.set("metadata", now_ms)
         self._poll("metadata", metadata.watch, metadata.interval_ms(now_ms), now_ms, read)
         if has_changed:
             metadata.was_read()
 
-    def poll_inbox(self, now_ms: int, read: Callable[[], bool | None], *, has_requests: bool) -> bool:
-        """Read the inbox, if it is due. `has_requests`: whether the last read found some. Raises as `read`."""
+    def poll_inbox(self, now_ms: int, read: Callable[[bool], bool | None], *, has_requests: bool) -> bool:
+        """Read the inbox, if it is due. `read` gets whether it is to be listed even if its bell has not rung: after a
+        long time without requests it is not. `has_requests`: whether the last read found some. Raises as `read`."""
         if has_requests:
             self._inbox_idle.changed(now_ms)
+        lists = self._inbox_idle.idle_ms(now_ms) < cadence.INBOX_LISTED.ms
         poll_ms = self._inbox_idle.pause_ms(now_ms, is_watched=self._inbox_watch.is_active)
-        return self._poll("inbox", self._inbox_watch, poll_ms, now_ms, read)
+        return self._poll("inbox", self._inbox_watch, poll_ms, now_ms, lambda: read(lists))
 
     def _poll(self, name: str, place: WatchedPlace, poll_ms: int, now_ms: int, read: Callable[[], bool | None]) -> bool:
         """Read a place when it was written, and at intervals."""

@@ -1,7 +1,7 @@
-"""A broker's registrations in the metadata log, one after the other, and its session.
+"""A broker's registrations in the metadata log, one after the other.
 
-I/O: the metadata log and the session's object. Each registration is a new broker epoch (promise 13, KIP-380). The rules
-are `controller.brokers.register_broker`.
+I/O: the metadata log and, by `session`, the session's object. Each registration is a new broker epoch (promise 13,
+KIP-380). The rules are `controller.brokers.register_broker`.
 """
 
 from __future__ import annotations
@@ -10,30 +10,12 @@ from collections.abc import Callable
 
 from stratalog.replication.broker.hosted_replicas import BrokerIdentity
 from stratalog.replication.broker.loop_state import LoopState
+from stratalog.replication.broker.session import BrokerSession
 from stratalog.replication.controller.brokers import NOTHING_FOUND, register_broker
-from stratalog.replication.controller.sessions import encode_session, session_path
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.records import NO_BROKER_EPOCH
 from stratalog.replication.metrics import RunState
 from stratalog.storage.errors import DuplicateBrokerRegistrationError, StratalogError
-from stratalog.storage.objects.port import ObjectStore
-
-
-class BrokerSession:
-    """The session's object, which shows that the broker lives as long as it changes."""
-
-    def __init__(self, store: ObjectStore, broker_id: int, incarnation_id: str) -> None:
-        """`store`: the metadata root."""
-        self.incarnation_id = incarnation_id
-        self._store = store
-        self._path = session_path(broker_id)
-        self._beat = 0
-        """Invariant: it is larger in each content that is written."""
-
-    def put(self, broker_epoch: int) -> None:
-        """Write a content that differs from the last one. Raises StoreError."""
-        self._beat += 1
-        self._store.put_register(self._path, encode_session(broker_epoch, self.incarnation_id, self._beat))
 
 
 class Registration:

@@ -17,7 +17,7 @@ from stratalog.replication.controller.domains.moves import finish_moves
 from stratalog.replication.controller.election.preferred_leaders import rebalance_leaders
 from stratalog.replication.controller.history_writer import HistoryWriter
 from stratalog.replication.controller.reassignment import finish_reassignments
-from stratalog.replication.controller.sessions import SessionObserver, session_path
+from stratalog.replication.controller.sessions import PeerBeats, SessionObserver, session_path
 from stratalog.replication.controller.tombstones import end_records
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.log import metadata_of_part
@@ -64,6 +64,13 @@ class Controller:
         shortest_ms, longest_ms = (max(timeout_ms // polls, 1) for polls in (cadence.POLLS, cadence.POLLS_IDLE))
         self._idle = IdlePause(cadence.SESSIONS.within(shortest_ms, longest_ms), now_ms)
         self._late_ms = config.broker_heartbeat_interval_ms * 5 // 4
+        self._unheard_ms = max(timeout_ms // 3, 1)
+        """The age of a beat from which the session's object is read, which its broker writes again by then."""
+        self.beats: PeerBeats | None = None
+        """What this process's broker hears of the others, and has folded; None: all is read from storage. It is set
+        before the first step."""
+        self._refreshed_ms: int | None = None
+        self._read_ms = cadence.METADATA_READ_SESSIONS * timeout_ms if self._objects.distance.is_far else 0
         self.expects_changes = False
         """Whether the last step found new metadata, or a session that is late."""
         self._history = HistoryWriter(metadata_root, ports)
@@ -80,7 +87,7 @@ class Controller:
         """The time until the next `step`: at least three polls within a session, and less often while nothing changes
         where each is paid. There a late session is polled more often, so that it expires no later."""
         now_ms = self._clock.monotonic_ms()
-        if not self._objects.distance.is_far:
+        if not self._objects.distance.is_far or self._hears_all(now_ms):
             return self._idle.poll.shortest_ms
         if self._observer.has_late(now_ms, self._late_ms):
             return max(self._config.broker_session_timeout_ms // cadence.POLLS_LATE, 1)
@@ -98,16 +105,18 @@ class Controller:
             self.counts.step_time.observe(self._clock.monotonic_ms() - now_ms)
 
     def _step(self, now_ms: int, epoch_to_give_up: int | None) -> None:
-        has_changed = bool(self.metadata.refresh())
+        has_changed = self._is_behind(now_ms) and bool(self.metadata.refresh())
         if has_changed:
             self._is_checked = False
             self._idle.changed(now_ms)
         if epoch_to_give_up is not None:
             self._give_up(epoch_to_give_up)
         image = self.metadata.image
-        contents = {i: self._objects.get_register(session_path(i)) for i in image.live_brokers()}
+        heard_ms = self._heard_ms(image)
+        unheard = [i for i in image.live_brokers() if now_ms - heard_ms.get(i, -self._unheard_ms) >= self._unheard_ms]
+        contents = {i: self._objects.get_register(session_path(i)) for i in unheard}
         polled_ms = self._clock.monotonic_ms()
-        expired = self._observer.observe(polled_ms, contents)
+        expired = self._observer.observe(polled_ms, contents, heard_ms)
         self.expects_changes = has_changed or self._observer.has_late(polled_ms, self._late_ms)
         if not self._is_registered(image):
             self.epoch = None
@@ -119,6 +128,31 @@ class Controller:
             self._act(expired)
             self._rebalance(now_ms)
             self._keep_up(now_ms)
+
+    def _is_behind(self, now_ms: int) -> bool:
+        """Whether to read the metadata log: where reads are paid only what this process's loop, which polls for
+        commits, has seen is read, and now and then all. Every decision reads the log anyway before its commit."""
+        beats, before_ms = self.beats, self._refreshed_ms
+        if beats is not None and before_ms is not None and now_ms - before_ms < self._read_ms:
+            return self.metadata.has_unseen or beats.metadata_version != self.metadata.log.version
+        self._refreshed_ms = now_ms
+        return True
+
+    def _heard_ms(self, image: ClusterImage) -> dict[int, int]:
+        """When the newest beat of each live broker came, as far as one has; this process's own needs none."""
+        if self.beats is None or not self._objects.distance.is_far:
+            return {}
+        found = {self.broker_id: self._clock.monotonic_ms()}
+        for broker_id, each in image.live_brokers().items():
+            heard_ms = self.beats.heard_ms(broker_id, each.broker_epoch)
+            if heard_ms is not None and broker_id != self.broker_id:
+                found[broker_id] = heard_ms
+        return {broker_id: found[broker_id] for broker_id in found if broker_id in image.live_brokers()}
+
+    def _hears_all(self, now_ms: int) -> bool:
+        """Whether a poll reads nothing from storage."""
+        heard_ms, live = self._heard_ms(self.metadata.image), self.metadata.image.live_brokers()
+        return bool(live) and all(now_ms - heard_ms.get(i, -self._unheard_ms) < self._unheard_ms for i in live)
 
     def _is_registered(self, image: ClusterImage) -> bool:
         """Whether this process's broker is live. A successor may have registered under the same broker id, and be

@@ -17,6 +17,7 @@ from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.log import MetadataLog
 from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.replication.requests.hand_over import damage_report_path, encode_damage_report
+from stratalog.replication.requests.inbox_bell import ring
 from stratalog.replication.stores import Stores
 from stratalog.storage import errors
 from stratalog.storage.delta.table import LogTable
@@ -164,6 +165,8 @@ class ReplicaRepair:
         root = self._metadata.image.brokers[state.leader].registration.root
         content = encode_damage_report(state.topic_partition, "" if damage is None else damage.path)
         try:
-            self._stores.objects(root).put(damage_report_path(state.topic_partition), content)
+            objects = self._stores.objects(root)
+            objects.put(damage_report_path(state.topic_partition), content)
+            ring(objects, f"{self._broker_id}-{self._broker_epoch}-{state.topic_partition}-{state.leader_epoch}")
         except errors.StoreUnavailableError as failure:
             _LOG.warning("damage cannot be reported to leader %d: %s", state.leader, failure)

@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from functools import partial
 
 from stratalog.replication import cadence
+from stratalog.replication.leader.commit_governor import CommitGovernor
 from stratalog.replication.leader.replica import AppendGroup, LeaderReplica, StoredAppend, WaitingAppend
 from stratalog.replication.leader.waiting_partitions import WaitingPartitions
 from stratalog.replication.metrics import Histogram
@@ -41,6 +42,8 @@ class AppendQueue:
         self._queue_time = queue_time or Histogram()
         self._exists = exists
         self._stores = stores or AppendStores()
+        self.governor = CommitGovernor()
+        """How long commits gather; by default they do not."""
         self._under_way: dict[LeaderReplica, tuple[AppendGroup, Future[StoredAppend]]] = {}
         """What is stored beside the loop. Invariant: these `is_storing`, and no others."""
         self._gathers_until_ms: int | None = None
@@ -95,12 +98,16 @@ class AppendQueue:
     def _append_some(self, topic_partitions: Sequence[TopicPartition], now_ms: int) -> Iterator[LeaderReplica]:
         # Of those that are led no more the requests were answered.
         replicas = [self._leaders[each] for each in topic_partitions if each in self._leaders]
+        replicas = [each for each in replicas if not self._is_held(each, now_ms)]
         if self._stores.beside is not None:
             for replica in replicas:
                 if self._stores.beside.takes(replica.log.table):
                     self._store_beside(replica, self._stores.beside, now_ms)
             replicas = [replica for replica in replicas if not self._stores.beside.takes(replica.log.table)]
         groups = [(replica, replica.next_group(now_ms)) for replica in replicas]
+        for replica, group in groups:
+            if group is not None:
+                self.governor.begins(replica, now_ms)
         calls = [partial(replica.store, group) for replica, group in groups if group is not None]
         outcomes = iter(self._stores.together.run(calls))
         for replica, group in groups:
@@ -108,6 +115,20 @@ class AppendQueue:
             self._wait_for_turn(replica, now_ms)
             if has_moved:
                 yield replica
+
+    def _is_held(self, replica: LeaderReplica, now_ms: int) -> bool:
+        """Whether the next commit of this partition gathers on: then it waits behind the others."""
+        held_ms = self.governor.held_ms(replica, now_ms)
+        if held_ms and not replica.is_storing:
+            self._waiting.add(replica.state.topic_partition, replica.next_sender)
+            self.held_ms = min(held_ms, self.held_ms or held_ms)
+            return True
+        return False
+
+    def _write_ahead(self, replica: LeaderReplica, beside: StoresBeside, now_ms: int) -> None:
+        """Write the file of the next group, unless that gathers on."""
+        if not self.governor.interval_ms(replica, now_ms):
+            replica.write_ahead(beside.executor)
 
     def _wait_for_turn(self, replica: LeaderReplica, now_ms: int) -> None:
         """It waits behind the others, if anything of it does."""
@@ -120,12 +141,13 @@ class AppendQueue:
         """Begin to store a group of this partition, or to write the file of the next one. What waits behind that waits
         for the end of what is under way."""
         if replica.is_storing:
-            replica.write_ahead(beside.executor)
+            self._write_ahead(replica, beside, now_ms)
             return
         group = replica.next_group(now_ms)
         if group is None:
             self._wait_for_turn(replica, now_ms)
             return
+        self.governor.begins(replica, now_ms)
         replica.begin_beside()
         try:
             stored = beside.executor.submit(replica.store, group)
@@ -155,7 +177,7 @@ class AppendQueue:
         for replica, (group, stored) in list(self._under_way.items()):
             if not stored.done():
                 if self._stores.beside is not None:
-                    replica.write_ahead(self._stores.beside.executor)
+                    self._write_ahead(replica, self._stores.beside, now_ms)
                 continue
             del self._under_way[replica]
             replica.is_storing = False

@@ -27,8 +27,12 @@ from stratalog.storage.records import TopicPartition
 class LeaderProgress:
     """The only writer of both objects of one registration; the constructor creates them."""
 
-    def __init__(self, store: Registers, broker_epoch: int, together: Together | None = None) -> None:
-        """`together` writes both. Raises StoreUnavailableError."""
+    def __init__(
+        self, store: Registers, broker_epoch: int, together: Together | None = None, *, beats: bool = True
+    ) -> None:
+        """`together` writes both. `beats`: whether a beat writes an object that says nothing new; without it nothing is
+        written while nothing changes. Raises StoreUnavailableError."""
+        self._beats = beats
         self._together = together or OneByOne()
         self._ends = ProgressWriter(store, leader_ends_path(broker_epoch), concerns=concerns_followers)
         self._watermarks = ProgressWriter(store, leader_progress_path(broker_epoch), concerns=concerns_readers)
@@ -66,6 +70,7 @@ class LeaderProgress:
         if self._watermarks.is_unpublished or beat_is_due:
             self._watermarks.update(self._with_beat.values())
             self._with_beat.clear()
+        if self._watermarks.is_unpublished or (beat_is_due and self._beats):
             calls.append(partial(self._watermarks.publish, now_ms))
         self._together.run(calls)
         return bool(calls)

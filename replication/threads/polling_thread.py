@@ -29,6 +29,9 @@ class PollingThread:
         on_change: Callable[[], None],
     ) -> None:
         self.has_changed = False
+        self.answered_ms: int | None = None
+        """When a poll was answered last, whatever it found."""
+        self._clock = clock
         self._start = start
         self._wakeup = Wakeup(clock)
         self._poll, self._pause_ms, self._on_change = poll, pause_ms, on_change
@@ -68,6 +71,8 @@ class PollingThread:
 
     def _finds_change(self) -> bool:
         try:
-            return self._poll()
+            has_changed = self._poll()
+            self.answered_ms = self._clock.monotonic_ms()
+            return has_changed
         except StratalogError:
             return False  # the loop meets it, too, when it reads

@@ -14,7 +14,7 @@ log_dirs          DescribeLogDirs, AlterReplicaLogDirs
 features          UpdateFeatures
 configs           DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources
 reassignments     AlterPartitionReassignments, ListPartitionReassignments, UnregisterBroker
-elections         ElectLeaders
+elections         ElectLeaders, BrokerHeartbeat
 groups/           coordinators of groups, members, committed offsets
 transactions/     producers, and administration of transactions
 access/           ACLs, SCRAM credentials, SASL

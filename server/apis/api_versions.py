@@ -28,6 +28,8 @@ includes both; Kafka 4.3's 30 also includes share and streams groups, which are 
 
 UpdateFeatures alters none of them, so each is the lowest and the highest level that is supported.
 Kafka supports most from 0 on, and hides those from clients below version 4, which cannot read a 0 (KAFKA-17492)."""
+BETWEEN_BROKERS = frozenset({ApiKey.BROKER_HEARTBEAT})
+"""APIs that brokers call alone: Kafka serves them at listeners that no client reaches."""
 FEATURES_EPOCH = 0
 """The number of changes of levels so far."""
 
@@ -69,6 +71,7 @@ def rows(apis: Iterable[Api]) -> list[Values]:
             "max_version": api.versions[-1],
         }
         for api in sorted(apis, key=lambda api: api.key)
+        if api.key not in BETWEEN_BROKERS
     ]
 
 

@@ -1,6 +1,9 @@
-"""ElectLeaders. I/O: the metadata log, through the admin client.
+"""ElectLeaders, and BrokerHeartbeat, by which brokers are found alive. I/O: the metadata log, through the admin client.
 
-Source: `ControllerApis.handleElectLeaders`, `ReplicationControlManager` (KIP-460).
+Kafka's brokers send heartbeats to a listener of controllers, so that no listener for clients names them in ApiVersions;
+here they come to the listener for brokers, and ApiVersions does not name them either.
+Source: `ControllerApis.handleElectLeaders`, `ReplicationControlManager` (KIP-460),
+`ControllerApis.handleBrokerHeartBeatRequest`.
 """
 
 from __future__ import annotations
@@ -8,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from stratalog.replication.controller.election.preferred_leaders import ElectionType
+from stratalog.replication.controller.sessions import Beat
 from stratalog.replication.metadata.acls import Operation, ResourceType
-from stratalog.server.request.api import Api, Call, by_topic, failed
+from stratalog.server.request.api import Api, Call, by_topic, error_only, failed
 from stratalog.server.request.broker import ApiFamily
 from stratalog.storage.errors import InvalidRequestError, StratalogError
 from stratalog.storage.records import TopicPartition
@@ -51,3 +55,22 @@ def _elections_refused(call: Call, error: StratalogError) -> Values:
         for each in call.request.topic_partitions or ()
     ]
     return {"error_code": error, "replica_election_results": results}
+
+
+class HeartbeatApis(ApiFamily):
+    def apis(self) -> Iterable[Api]:
+        return [Api(ApiKey.BROKER_HEARTBEAT, self._heartbeat, error_only, is_quick=True)]
+
+    def _heartbeat(self, call: Call) -> Values:
+        self._broker.check(call, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
+        beats, request = self._broker.beats, call.request
+        if beats is None:
+            raise InvalidRequestError(f"broker {self._broker.broker_id} takes no heartbeats here")
+        beat = Beat(request.broker_id, request.broker_epoch, request.current_metadata_offset)
+        beats.hears(beat, self._broker.view.clock.monotonic_ms())
+        return {
+            "error_code": None,
+            "is_caught_up": beat.metadata_offset >= beats.metadata_offset,
+            "is_fenced": not self._broker.view.image.is_current(beat.broker_id, beat.broker_epoch),
+            "should_shut_down": False,
+        }

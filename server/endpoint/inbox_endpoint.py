@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from stratalog.replication.broker.inbox import BrokerInbox
 from stratalog.replication.config import BrokerConfig
+from stratalog.replication.controller.sessions import PeerBeats
 from stratalog.replication.coordinator.runtime.remote_appends import Peer
 from stratalog.replication.metrics import BrokerMetrics
 from stratalog.server.bootstrap import RunningCluster
@@ -40,6 +41,9 @@ class InboxHost(RunningCluster, Protocol):
 
     def counters(self, broker_id: int) -> BrokerMetrics:
         """The counters of a running broker."""
+
+    def beats(self, broker_id: int) -> PeerBeats | None:
+        """What takes the beats of other brokers to a running broker; None: nothing does."""
 
     def when_published(self, broker_id: int, call: Callable[[], None]) -> None:
         """As `Broker.call_when_published`, of a running broker."""

@@ -54,6 +54,7 @@ TRAFFIC: dict[str, tuple[str, str, Callable[[TopicTraffic], int]]] = {
 
 def counter_metrics(counted: BrokerMetrics) -> list[Metric]:
     """The broker's counters."""
+    interval_ms, missing_dollars = counted.commit_interval()
     gauges = (
         (
             "kafka_server_replicamanager_offlinereplicacount",
@@ -69,6 +70,16 @@ def counter_metrics(counted: BrokerMetrics) -> list[Metric]:
             "stratalog_server_upkeep_appendpausemsmax",
             "The longest pause of appends to a led replica whose upkeep is overdue.",
             counted.append_pause_ms_max(),
+        ),
+        (
+            "stratalog_server_requestsbudget_commitintervalmsmax",
+            "The longest interval of a partition's commits that the budget of requests asks for.",
+            interval_ms,
+        ),
+        (
+            "stratalog_server_requestsbudget_missingdollarsperday",
+            "What the commits cost above that budget; 0: it is met.",
+            missing_dollars,
         ),
     )
     times = (

@@ -16,6 +16,7 @@ from stratalog.replication.broker.calls import BrokerCalls
 from stratalog.replication.broker.hosted_replicas import BrokerIdentity
 from stratalog.replication.broker.inbox import BrokerInbox
 from stratalog.replication.config import JSON_LINES, TOPICS_TOML, BrokerConfig, flatten_toml
+from stratalog.replication.controller.sessions import Beat, PeerBeats
 from stratalog.replication.coordinator.runtime.remote_appends import Peer
 from stratalog.replication.follower.sessions.runner import ThreadFetchRunner
 from stratalog.replication.metadata.log import SharedMetadata
@@ -33,7 +34,7 @@ from stratalog.server.metrics.http_server import StatusServer, is_loopback_host
 from stratalog.server.metrics.login import metrics_login
 from stratalog.server.process.fetch_choice import Fetcher, fetch_runner
 from stratalog.server.process.joined_cluster import join_cluster
-from stratalog.server.process.running_broker import RunningBroker, SharedParts, await_up
+from stratalog.server.process.running_broker import RunningBroker, SendBeat, SharedParts, await_up
 from stratalog.server.process.text_logs import close_text_logs, open_text_logs
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.clock import RandomIds, SystemClock
@@ -119,6 +120,7 @@ class BrokerHost:
         spark: SparkSession | None,
         peers: MutableMapping[int, Peer] | None = None,
         endpoint: ClientEndpoint | None = None,
+        send_beat: SendBeat | None = None,
     ) -> None:
         """Joins the cluster, or makes it. Raises what `join_cluster` raises, InvalidConfigError for unknown prices.
 
@@ -126,6 +128,7 @@ class BrokerHost:
         peers    brokers of other processes, by id, as far as they can be called: coordinators send them markers,
                  leaders ask them about transactions; those of this process are added
         endpoint answers Kafka's requests from other processes; None: nobody does
+        send_beat  sends beats to brokers of other processes; None: they take none
         """
         config = hosted.config
         self.hosted = hosted
@@ -154,6 +157,7 @@ class BrokerHost:
         self._endpoint = endpoint or NoEndpoint()
         self._served: set[int] = set()
         self._peers: MutableMapping[int, Peer] = {} if peers is None else peers
+        self._send_away = send_beat
         self._shared = SharedParts(
             hosted.metadata_root,
             config,
@@ -162,6 +166,7 @@ class BrokerHost:
             self._peers,
             self.shared_metadata,
             self.own_registers,
+            self._send_beat,
             self.joined.domain_urls,
         )
 
@@ -205,6 +210,19 @@ class BrokerHost:
     def counters(self, broker_id: int) -> BrokerMetrics:
         """The counters of a running broker."""
         return self.running[broker_id].broker.metrics
+
+    def beats(self, broker_id: int) -> PeerBeats:
+        """What takes the beats of other brokers to a running broker."""
+        return self.running[broker_id].beats
+
+    def _send_beat(self, own: PeerBeats, beat: Beat, peer: tuple[int, int], now_ms: int) -> None:
+        """Pass a beat to a broker of this process, or have it sent to another one's."""
+        here = self.running.get(peer[0])
+        if here is not None:
+            here.beats.hears(beat, now_ms)
+            own.took(*peer, now_ms)
+        elif self._send_away is not None:
+            self._send_away(own, beat, peer, now_ms)
 
     def when_published(self, broker_id: int, call: Callable[[], None]) -> None:
         """As `Broker.call_when_published`, of a running broker."""

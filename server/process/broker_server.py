@@ -19,7 +19,7 @@ from stratalog.replication.threads.interpreter import share_interpreter
 from stratalog.server.process.broker_host import BrokerHost, ClientEndpoint, HostedBrokers
 from stratalog.server.process.broker_properties import BrokerProperties
 from stratalog.server.process.fetch_choice import Fetcher
-from stratalog.server.process.running_broker import lock_root
+from stratalog.server.process.running_broker import SendBeat, lock_root
 from stratalog.storage.errors import StratalogError, UnknownServerError
 from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.opened import open_store
@@ -48,6 +48,7 @@ class BrokerServer:
         on_locked: Callable[[Path], None] = lambda _log_folder: None,
         peers: MutableMapping[int, Peer] | None = None,
         endpoint: Callable[[BrokerConfig], ClientEndpoint] | None = None,
+        send_beat: SendBeat | None = None,
     ) -> Self:
         """Make or reopen the broker's root, make or join the cluster, register.
 
@@ -56,6 +57,7 @@ class BrokerServer:
         on_locked  called with the folder for text logs as soon as the root is this process's
         peers      brokers of other processes, by id, as far as they can be called; this one is put in
         endpoint   makes what answers Kafka's clients; None: nobody does
+        send_beat  sends beats to brokers of other processes; None: the session's object shows that this one lives
         Python's switch interval and garbage collection are set as `share_interpreter` says.
         Raises KafkaStorageError when another broker of this machine works on the root; DuplicateBrokerRegistrationError
         when the id is, and stays, live on another root; InvalidRequestError when the root is another broker's;
@@ -71,7 +73,7 @@ class BrokerServer:
         hosted = HostedBrokers(properties.metadata_root, {broker_id: identity}, properties.config, log_folder)
         host: BrokerHost | None = None
         try:
-            host = BrokerHost(hosted, fetcher, spark, peers, served)
+            host = BrokerHost(hosted, fetcher, spark, peers, served, send_beat)
             host.run(broker_id, lock)
         except BaseException:
             if host is not None:

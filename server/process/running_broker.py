@@ -16,12 +16,15 @@ from stratalog.replication.broker.hosted_replicas import BrokerIdentity, BrokerS
 from stratalog.replication.broker_root import folder_here, lock_alone, mark_clean_shutdown
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.controller.controller import Controller
+from stratalog.replication.controller.sessions import Beat, PeerBeats
 from stratalog.replication.coordinator.runtime.kinds import coordinator_kinds
 from stratalog.replication.coordinator.runtime.remote_appends import Appends
 from stratalog.replication.coordinator.topic_matches import TopicMatches
 from stratalog.replication.follower.partitions import FetchJob
+from stratalog.replication.follower.sessions.needed import needs_sessions
 from stratalog.replication.follower.sessions.runner import FetchRunner
 from stratalog.replication.metadata.backup.copies import BackupCopies
+from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.log import SharedMetadata
 from stratalog.replication.progress.own_registers import OwnRegisters
 from stratalog.replication.progress.progress import fetch_progress_path, progress_prefix
@@ -55,6 +58,10 @@ def lock_root(root: str) -> IO[str]:
     return lock_alone(folder_here(open_store(root, create=True)), refusal)
 
 
+SendBeat = Callable[[PeerBeats, Beat, tuple[int, int], int], None]
+"""`(own, beat, (broker id, broker epoch), now_ms)`: sends a beat of the broker that has `own`; does not block."""
+
+
 @dataclass(frozen=True, slots=True)
 class SharedParts:
     """What the brokers of one process share.
@@ -64,6 +71,7 @@ class SharedParts:
     own_registers   keeps what they publish for readers in this process
     domain_urls     of the storage domains that there were when the process joined
     turn_intervals  of the brokers' loops that run
+    send_beat       sends a broker's beat to another one
     turn_lock       held during a turn while many partitions move a little each: such appends are short pieces of Python
                     between short system calls, and threads that compete for the interpreter at each of them need more
                     CPU and are not faster; large appends run side by side
@@ -76,6 +84,7 @@ class SharedParts:
     peers: Mapping[int, Appends]
     metadata: SharedMetadata
     own_registers: OwnRegisters
+    send_beat: SendBeat
     domain_urls: Sequence[str] = ()
     turn_intervals: list[TurnInterval] = field(default_factory=list)
     turn_lock: threading.Lock = field(default_factory=threading.Lock)
@@ -95,6 +104,9 @@ class RunningBroker:
         self.registered = threading.Event()
         self._shared = shared
         self._is_ending = threading.Event()
+        self._unfetched_epoch: int | None = None
+        """The registration that has nothing to follow yet, on an object store; None: its sessions have begun."""
+        self._seen_image: ClusterImage | None = None
         self._logged: dict[int, str] = {}
         """The failure that each thread logged last, until a turn succeeds: it is not logged for each try."""
         self._lock = lock
@@ -103,7 +115,7 @@ class RunningBroker:
             hedging = Hedging(share_max=shared.config.stratalog_hedged_requests_percent / 100)
             stores = DeltaStores(RandomIds(), request_ms=request_ms, hedging=hedging)
             clock, threads = SystemClock(), DaemonThreads()
-            own = stores.objects(identity.root).distance
+            self._own_distance = own = stores.objects(identity.root).distance
             distance = farthest([own, *(stores.objects(url).distance for url in shared.domain_urls)])
             together = SideBySide(f"broker-{identity.broker_id}-io") if distance.is_far else OneByOne()
             self._files = UpkeepThread(clock, name=f"broker-{identity.broker_id}-files")
@@ -120,8 +132,11 @@ class RunningBroker:
                 appends=FarAppends(self._appends, lambda table: table.kept_ms > 0),
                 metadata=shared.metadata,
             )
+            self.beats = PeerBeats()
+            self.beats.send = self._send_beats
+            setup = BrokerSetup(identity, shared.config, shared.metadata_root, None, shared.own_registers, self.beats)
             self.broker = Broker(
-                BrokerSetup(identity, shared.config, shared.metadata_root, own_registers=shared.own_registers),
+                setup,
                 ports,
                 on_registered=self._start_fetching,
                 peers=shared.peers,
@@ -140,12 +155,11 @@ class RunningBroker:
                 shared.metadata_root,
                 beside(upkeep.at(shared.metadata_root)),
             )
-            self._copies = BackupCopies(
-                identity.root,
-                shared.metadata_root,
-                beside(upkeep.at(identity.root, shared.metadata_root)),
-                shared.config.stratalog_metadata_backup_interval_ms,
-            )
+            self.controller.beats = self.beats
+            self.beats.on_newer = self.broker.expect_metadata
+            copying, config = beside(upkeep.at(identity.root, shared.metadata_root)), shared.config
+            interval_ms = config.stratalog_metadata_backup_interval_ms
+            self._copies = BackupCopies(identity.root, shared.metadata_root, copying, interval_ms)
         except BaseException:
             self._lock.close()
             raise
@@ -192,6 +206,7 @@ class RunningBroker:
         finally:
             if holds:
                 self._shared.turn_lock.release()
+        self._fetch_if_needed()
         rest_ms = broker.rest_ms()
         if rest_ms:
             SystemClock().sleep_ms(rest_ms)
@@ -224,8 +239,29 @@ class RunningBroker:
             _LOG.exception("broker %d", self.broker.broker_id)
         self._is_ending.wait(TRY_AGAIN_S)
 
+    def _send_beats(self, beat: Beat, peers: Mapping[int, int], now_ms: int) -> None:
+        for peer in peers.items():
+            self._shared.send_beat(self.beats, beat, peer, now_ms)
+
     def _start_fetching(self, broker_epoch: int) -> None:
-        """Called by the broker's loop at every registration; starting a query takes seconds, so not there."""
+        """Called by the broker's loop at every registration. Idle sessions on an object store are paid: there they
+        begin when there is something to follow."""
+        if self._own_distance.is_far:
+            self._unfetched_epoch, self._seen_image = broker_epoch, None
+        else:
+            self._fetch(broker_epoch)
+
+    def _fetch_if_needed(self) -> None:
+        image = self.broker.metadata.image
+        if self._unfetched_epoch is None or image is self._seen_image:
+            return
+        self._seen_image = image
+        if needs_sessions(image, self.broker.broker_id):
+            broker_epoch, self._unfetched_epoch = self._unfetched_epoch, None
+            self._fetch(broker_epoch)
+
+    def _fetch(self, broker_epoch: int) -> None:
+        """Begin the sessions in a thread: starting a query takes seconds."""
         shared, broker = self._shared, self.broker
         job = FetchJob(broker.broker_id, broker_epoch, broker.root, shared.metadata_root, shared.config)
         name = f"start-fetch-{broker.broker_id}"
@@ -235,7 +271,9 @@ class RunningBroker:
 
     @property
     def is_fetching(self) -> bool:
-        """Whether a fetch session of this registration has begun."""
+        """Whether a fetch session of this registration has begun, or there is nothing to follow."""
+        if self._unfetched_epoch is not None:
+            return self._seen_image is not None
         first_session = fetch_progress_path(self.broker.broker_epoch, "")
         found = open_store(self.broker.root).list(progress_prefix(self.broker.broker_epoch))
         return any(meta.path.startswith(first_session) for meta in found)

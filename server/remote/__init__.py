@@ -8,5 +8,6 @@ inbox_channel    the objects that carry the conversations of one client with one
 connections/     one connection to a broker, whatever carries it
 routes           what makes the connections to one place
 remote_broker    a broker as clients call it: `BrokerFace`
+heartbeats       beats of this process's brokers to the others
 remote_cluster   the brokers of a cluster by what they registered: `RunningCluster`
 """

@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Protocol
 
+from stratalog.replication import cadence
+from stratalog.replication.requests.inbox_bell import ring
 from stratalog.replication.requests.inbox_frames import (
     ANSWERS_PREFIX,
     WHOLE_CHANNEL,
@@ -36,6 +38,8 @@ POLL_MS_MIN, POLL_MS_MAX = 4, 250
 """The pauses between two looks for an answer where storage cannot be watched; each is half as long again."""
 WATCHED_POLL_MS = 1_000
 IDLE_MS = 60_000
+RINGS_AGAIN_MS = cadence.INBOX_LISTED.ms // 2
+"""The age of the last request from which the next one rings the broker's bell."""
 RETRY_MS = 100
 """The pause after a failure of the store."""
 CLOSE_S = 2.0
@@ -71,6 +75,8 @@ class InboxChannel:
         self._unsent: bytes | None = None
         self._is_closed = False
         self._name, self._number, self._next_answer, self._active_ms = "", 0, 0, 0
+        self._rang_ms: int | None = None
+        """When it rang last, or sent again so soon that the broker still lists; None: it has not."""
         self._thread = threading.Thread(target=self._run, name="kafka-inbox-client", daemon=True)
         self._thread.start()
 
@@ -150,7 +156,16 @@ class InboxChannel:
         objects.put(frames_path(self._name, self._number), self._unsent)
         self._unsent = None
         self._number += 1
+        self._ring(objects)
         return True
+
+    def _ring(self, objects: ObjectStore) -> None:
+        """A broker lists its inbox for a while after a request: one that follows soon need not ring."""
+        now_ms = self._clock.monotonic_ms()
+        if self._rang_ms is None or now_ms - self._rang_ms > RINGS_AGAIN_MS:
+            with suppress(StoreError):  # the broker lists its inbox now and then
+                ring(objects, self._ids.new_id())
+        self._rang_ms = now_ms
 
     def _encoded(self, entries: Sequence[FrameEntry]) -> bytes:
         return encode_frames(Frames(self._place.broker_epoch, self._next_answer, entries))

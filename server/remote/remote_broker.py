@@ -51,7 +51,7 @@ from stratalog.storage.records import IdentifiedPartition
 from stratalog.wire.messages.frames import Message
 from stratalog.wire.messages.schema import Entity
 
-BATCHES, MARKERS, QUESTIONS, BROKER = "batches", "markers", "questions", "broker"
+BATCHES, MARKERS, QUESTIONS, BROKER, BEATS = "batches", "markers", "questions", "broker", "beats"
 """Names of connections that all calls of a kind share."""
 
 Receive = Callable[[Entity | Lost], None]
@@ -150,6 +150,10 @@ class RemoteBroker:
         """Send any other request, such as an administrator's, over a connection on which nothing waits. `answer` gets
         the response, or `Lost`; InvalidRequestError for a message that cannot be written."""
         self._send(None, message, answer, timeout_ms=timeout_ms)
+
+    def beat(self, message: Message, answer: Receive, timeout_ms: int) -> None:
+        """Send a heartbeat over the connection for them; `answer` gets the response, or `Lost`."""
+        self._send(BEATS, message, answer, timeout_ms=timeout_ms)
 
     def log_offsets(self, _partition: IdentifiedPartition) -> None:
         """Not known here."""

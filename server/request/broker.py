@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from stratalog.replication.config import BrokerConfig
+from stratalog.replication.controller.sessions import PeerBeats
 from stratalog.replication.coordinator.transactions.add_partitions import Coordinates
 from stratalog.replication.leader.log_offsets import LogOffsetSnapshot
 from stratalog.replication.metadata.acls import (
@@ -89,6 +90,8 @@ class ServedBroker:
         memory_bounds = self.config.stratalog_encoded_tail_cache_bytes, self.config.stratalog_encoded_tail_cache_ms
         self.memory = BatchMemory(*memory_bounds, self.view.clock)
         self.scheduler = CallScheduler(self.view.clock, f"kafka-{broker_id}-scheduler")
+        self.beats: PeerBeats | None = None
+        """Takes beats of the other brokers; who serves a broker sets it. None: they are refused."""
         self.computing: FairThreads | None = None
         """Threads in which long answers are made; who serves a broker sets them. None: the thread that has them."""
         self._cluster = cluster

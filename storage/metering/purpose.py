@@ -32,6 +32,7 @@ _OF_FOLDER = {
     "fetch": PROGRESS,
     "sessions": SESSION,
     "inbox": INBOX,
+    "inbox-bell": INBOX,
     "answers": INBOX,
     "sinks": SINK,
     "typed-tables": SINK,

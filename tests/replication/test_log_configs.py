@@ -14,6 +14,7 @@ from stratalog.storage.topic_config import TOPIC_CONFIGS, LogConfig
 
 OURS = {
     "segment.files.max",
+    "stratalog.commit.latency.ms",
     "stratalog.snapshot.retention.ms",
     "leader.replication.throttled.replicas",
     "follower.replication.throttled.replicas",

@@ -46,8 +46,9 @@ OTHERS = [
 ]
 
 
-def test_kafkas_topic_configs_are_known_and_three_of_ours():
-    ours = {"segment.files.max", "stratalog.snapshot.retention.ms", "stratalog.storage.domain"}
+def test_kafkas_topic_configs_are_known_and_four_of_ours():
+    own = {"stratalog.commit.latency.ms", "stratalog.snapshot.retention.ms", "stratalog.storage.domain"}
+    ours = {"segment.files.max", *own}
     assert {key.name for key in TOPIC_CONFIGS} == {*SIXTEEN, *OTHERS, *ours}
 
 

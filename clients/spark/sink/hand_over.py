@@ -31,6 +31,7 @@ from stratalog.replication.requests.hand_over import (
     encode_request,
     request_path,
 )
+from stratalog.replication.requests.inbox_bell import ring
 from stratalog.replication.requests.produce import HandOverRequest, ProduceResponse
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage import errors
@@ -259,6 +260,8 @@ class HandOver:
         except (errors.StoreUnavailableError, errors.LogDirNotFoundError) as reason:
             self._retry(partitions, now_ms, reason)
             return
+        with suppress(errors.StoreUnavailableError):  # the broker lists its inbox now and then
+            ring(objects, request_id)
         self._requests[request_id] = _Request(leader, broker, partitions, now_ms)
         for topic_partition in partitions:
             self._parts[topic_partition].request_id = request_id

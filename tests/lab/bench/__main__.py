@@ -48,6 +48,7 @@ from tests.lab.bench.peer.kafka import PeerError, fetch_jars
 from tests.lab.bench.report import Run
 from tests.lab.bench.results import write_report
 from tests.lab.bench.simulated.bench import BENCHES as SIMULATED
+from tests.lab.bench.simulated.idle import BENCHES as IDLE
 from tests.lab.bench.volume import data_folder
 
 Bench = Callable[[Lab], Outcome]
@@ -64,7 +65,7 @@ SHORT: dict[str, Bench] = {
 }
 LONG: dict[str, Bench] = {"partitions_500": partitions_500, "memory": memory}
 SOAK: dict[str, Bench] = {"soak_commits": soak_commits, "soak_disk": soak_disk, "busy_log": busy_log}
-CLOUD: dict[str, Bench] = dict(SIMULATED)
+CLOUD: dict[str, Bench] = {**SIMULATED, **IDLE}
 ASKED: dict[str, Bench] = {
     "profile": profile,
     "codec": codec,

@@ -16,12 +16,15 @@ from stratalog.replication.requests.hand_over import (
     encode_request,
     request_path,
 )
+from stratalog.replication.requests.inbox_bell import BELL_PATH, ring
 from stratalog.replication.requests.inbox_frames import channel_and_number
 from stratalog.replication.requests.produce import HandOverRequest, ProduceResponse
 from stratalog.storage.errors import CorruptMessageError, StoreUnavailableError
 from stratalog.storage.files.data_file import DataFile
 from stratalog.storage.log.append import HandedFiles
+from stratalog.storage.objects.distance import FAR
 from stratalog.storage.objects.memory import MemoryStore
+from stratalog.storage.objects.port import ObjectMeta
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -45,6 +48,22 @@ class UnsteadyStore(MemoryStore):
     def _perhaps_fail(self, operation: str) -> None:
         if operation in self.failing:
             raise StoreUnavailableError(f"test: {operation}")
+
+
+class FarStore(UnsteadyStore):
+    """Counts its listings, which are paid."""
+
+    distance = FAR
+    listings = 0
+
+    def list(self, prefix: str) -> list[ObjectMeta]:
+        self._perhaps_fail("list")
+        self.listings += 1
+        return super().list(prefix)
+
+    def get_optional(self, path: str) -> bytes | None:
+        self._perhaps_fail("get")
+        return super().get_optional(path)
 
 
 class Inbox:
@@ -246,3 +265,71 @@ def test_an_object_that_is_no_damage_report_is_refused(data: bytes) -> None:
 @pytest.mark.parametrize("name", ["x.\u00b2.frames", "x.-1.frames", f"x.{'9' * 30}.frames", ".0.frames", "0.frames"])
 def test_frames_of_impossible_channels_are_none(name: str) -> None:
     assert channel_and_number(f"inbox/{name}") is None
+
+
+def test_an_idle_inbox_on_an_object_store_is_not_listed_until_its_bell_rings() -> None:
+    inbox = Inbox(store := FarStore())
+    inbox.inbox.poll(lists=False)  # what rang before the broker began is not known
+    assert store.listings == 1
+    for _ in range(3):
+        assert not inbox.inbox.poll(lists=False)
+    assert store.listings == 1
+    inbox.ask("r", handed())
+    assert not inbox.inbox.poll(lists=False)
+    ring(store, "r")
+    assert inbox.inbox.poll(lists=False)
+    assert [w.request for w in inbox.queued] == [handed()]
+    inbox.inbox.poll(lists=False)
+    assert store.listings == 2
+
+
+def test_a_bell_whose_inbox_could_not_be_listed_rings_on() -> None:
+    inbox = Inbox(store := FarStore())
+    inbox.inbox.poll()
+    for failing in ("list", "get"):
+        inbox.ask(failing, handed())
+        ring(store, failing)
+        store.failing = (failing,)
+        with pytest.raises(StoreUnavailableError):
+            inbox.inbox.poll(lists=False)
+        store.failing = ()
+        assert inbox.inbox.poll(lists=False)
+    assert len(inbox.queued) == 2
+
+
+def test_a_request_that_comes_between_the_bell_and_its_listing_rings_again() -> None:
+    """The broker reads the bell first: what rings after that read rings still after the listing."""
+    store = FarStore()
+    inbox = Inbox(store)
+    inbox.inbox.poll()
+    inbox.inbox.poll(lists=False)
+    read_bell, listings = store.get_optional, store.listings
+
+    def rings_meanwhile(path: str) -> bytes | None:
+        content = read_bell(path)
+        if path == BELL_PATH:
+            ring(store, "later")
+        return content
+
+    ring(store, "first")
+    store.get_optional = rings_meanwhile  # type: ignore[method-assign]
+    inbox.inbox.poll(lists=False)
+    store.get_optional = read_bell  # type: ignore[method-assign]
+    inbox.inbox.poll(lists=False)
+    assert store.listings == listings + 2
+
+
+def test_a_request_whose_sender_did_not_ring_is_found_with_the_old_answers() -> None:
+    inbox = Inbox(store := FarStore())
+    inbox.inbox.poll(lists=False)
+    inbox.ask("r", handed())
+    assert not inbox.inbox.poll(lists=False)
+    inbox.inbox.clean(0)
+    assert len(inbox.queued) == 1
+    assert store.listings == 2
+
+
+def test_nobody_rings_on_a_near_store() -> None:
+    store = UnsteadyStore()
+    ring(store, "r")
+    assert not store.exists(BELL_PATH)

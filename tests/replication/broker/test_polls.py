@@ -38,13 +38,18 @@ class Polling:
         inbox = stores.objects("broker-1")
         self.polls = Polls(CONFIG, ports, metadata, inbox, ProducePurgatory(), wakeup)
         self.reads: list[str] = []
+        self.lists = True
+
+    def _read_inbox(self, lists: bool) -> None:
+        self.reads.append("inbox")
+        self.lists = lists
 
     def turn(self, after_ms: int = 0, *, has_requests: bool = False) -> list[str]:
         """What is read in a turn after a pause."""
         self.clock.now_ms += after_ms
         self.reads.clear()
         self.polls.poll_metadata(self.clock.now_ms, lambda: self.reads.append("metadata"))
-        self.polls.poll_inbox(self.clock.now_ms, lambda: self.reads.append("inbox"), has_requests=has_requests)
+        self.polls.poll_inbox(self.clock.now_ms, self._read_inbox, has_requests=has_requests)
         return list(self.reads)
 
 
@@ -61,6 +66,15 @@ def test_what_is_polled_is_read_less_and_less_and_often_again_after_news() -> No
     assert polling.turn(500, has_requests=True) == ["metadata", "inbox"]
     assert polling.turn(30) == ["inbox"]
     assert polling.turn(10) == ["metadata"]
+
+
+def test_an_inbox_is_listed_for_a_while_after_a_request_and_then_its_bell_is_read() -> None:
+    polling = Polling(reports_writes=False)
+    found = []
+    for after_ms in (0, 9_000, 1_000, 400, 9_000, 1_000):
+        polling.turn(after_ms, has_requests=after_ms == 400)
+        found.append(polling.lists)
+    assert found == [True, True, False, True, True, False]
 
 
 def test_what_is_watched_is_read_when_it_is_written_and_now_and_then() -> None:

@@ -10,11 +10,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from stratalog.storage.metering.calls import StoreCalls
-from stratalog.storage.metering.cost import GIB_BYTES, dollars_of, dollars_per_gib, dollars_per_month
+from stratalog.storage.metering.cost import GIB_BYTES, MILLION, dollars_of, dollars_per_gib, dollars_per_month
 from stratalog.storage.metering.prices import PriceList
 from tests.lab.bench.measures import Row, Spread, latency_figures
 from tests.stores.cloud.request_kinds import KINDS, READS
 
+Billed = Mapping[tuple[str, str], int]
+"""Requests by purpose and by the kinds of price lists (`metering.calls.BILLED`)."""
 SIMULATED = "simulated"
 SHOWN = ("p50", "p99")
 WRITES = [kind for kind in KINDS if kind not in READS and kind != "delete"]
@@ -126,3 +128,30 @@ def _beside(name: str, rounds: Sequence[CloudRound]) -> dict[str, object]:
     if name == "closed loop p50":
         return {"requests_p50_ms": dict(last.closed.p50_ms), "requests_slower_than_drawn": last.closed.slower}
     return {}
+
+
+def rows_of_idle(bench: str, rounds: Sequence[Billed], took_s: float, prices: PriceList) -> list[Row]:
+    """What these requests, made in so many seconds, cost in thirty days: in all, and of each purpose that costs some.
+
+    Three reads a second of one purpose, at $0.40 a million, are $3.11. ValueError where the list lacks a price.
+    """
+    found = [_dollars_by_purpose(each, took_s, prices) for each in rounds]
+    purposes = sorted({purpose for each in found for purpose, dollars in each.items() if dollars})
+    kinds = {f"{purpose} {kind}": count for (purpose, kind), count in sorted(rounds[-1].items())}
+    more = {SIMULATED: True, "prices": prices.name, "prices_read_on": prices.read_on.isoformat()}
+
+    def row(name: str, values: Sequence[float], **beside: object) -> Row:
+        return Row(bench, name, f"$, {SIMULATED}", True, Spread.of(values), None, more={**more, **beside})
+
+    whole = row("a month", [sum(each.values()) for each in found], seconds=took_s, requests=kinds)
+    return [whole, *(row(purpose, [each.get(purpose, 0.0) for each in found]) for purpose in purposes)]
+
+
+def _dollars_by_purpose(billed: Billed, took_s: float, prices: PriceList) -> dict[str, float]:
+    found = dict[str, float]()
+    for (purpose, kind), count in billed.items():
+        price = prices.prices.get(kind)
+        if price is None:
+            raise ValueError(f"{prices.name} lacks the price of {kind}")
+        found[purpose] = found.get(purpose, 0.0) + dollars_per_month(count * price / MILLION / took_s)
+    return found

@@ -327,7 +327,7 @@ class RangeReaders:
 
     def _replicas(self, wanted: RangeToRead, rack: str) -> list[tuple[str, bool]]:
         """Roots of the replicas, in the order in which they are tried; and whether one has all committed records
-        although it shows an older epoch: the one table of all, or one of a member of the ISR while there is no leader."""
+        although it shows an older epoch: the one table of all, or that of a member of the ISR without a leader."""
         self._view.refresh(max_age_ms=1_000)
         self._check_topic_id(wanted)
         state = self._view.partition_state(wanted.topic_partition)

@@ -24,7 +24,6 @@ from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.log.append import Appended, BatchAppended
 from stratalog.storage.log.partition_log import PartitionLog
-from stratalog.storage.objects.opened import open_store
 from stratalog.storage.objects.store_settings import FROM_ENVIRONMENT, StoreSettings
 from stratalog.storage.records import Header, NewRecordBatch, TopicPartition, payload_table
 from stratalog.storage.topic_config import LogConfig
@@ -100,8 +99,8 @@ class StillCluster:
         if key not in self.logs:
             state = self.metadata.image.partitions.get(topic_partition)
             root = None if state is None else replica_root(self.metadata.image, state, broker_id)
-            if root is not None and domains.IS_ON:
-                open_store(root, create=True)
+            if root is not None and root.startswith("file://"):
+                Path(root.removeprefix("file://")).mkdir(parents=True, exist_ok=True)
             table = self.stores.table(root or self._roots[broker_id], topic_partition)
             self.logs[key] = PartitionLog(table, LogConfig(), self.clock, RandomIds())
         return self.logs[key]

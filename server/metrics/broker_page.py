@@ -127,9 +127,10 @@ class BrokerPage:
                 continue
             if partition.high_watermark != UNKNOWN:
                 offsets[named] = ReadableOffsets(partition.log_start_offset, partition.high_watermark)
-            sharing = led.state.sharing(broker.broker_id)
-            others = [follower for each, follower in list(partition.followers.items()) if each not in sharing]
-            lag_max = max([lag_max, *(partition.log_end_offset - each.log_end_offset for each in others)])
+            sharing = led.state.sharing(broker.broker_id)  # their log is the leader's
+            for replica, follower in list(partition.followers.items()):
+                if replica not in sharing:
+                    lag_max = max(lag_max, partition.log_end_offset - follower.log_end_offset)
         logs = {
             named: LedLog(
                 led.log.log_start_offset,

@@ -13,8 +13,10 @@ from stratalog.replication.metadata.records import (
     PartitionRecord,
     RegisterBrokerRecord,
     RemoveTopicRecord,
+    StorageDomainRecord,
     TopicRecord,
 )
+from stratalog.replication.metadata.storage_domains import replica_root
 from stratalog.replication.progress.progress import ReplicaProgress, leader_progress_path
 from stratalog.replication.progress.progress_object import ProgressWriter
 from stratalog.replication.stores import DeltaStores
@@ -25,6 +27,8 @@ from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.objects.store_settings import FROM_ENVIRONMENT, StoreSettings
 from stratalog.storage.records import Header, NewRecordBatch, TopicPartition, payload_table
 from stratalog.storage.topic_config import LogConfig
+from tests import domains
+from tests.domains import only_in_roots
 
 Row = tuple[int | None, bytes | None, bytes | None, Sequence[Header] | None]
 
@@ -35,19 +39,28 @@ class StillCluster:
     def __init__(self, place: Path | str, settings: StoreSettings = FROM_ENVIRONMENT) -> None:
         """`place`: a folder, or the URL of one in an object store, which `settings` describe."""
         self.clock = SystemClock()
+        self._place = place if "://" in str(place) else f"file://{place}"
         self.root = f"{place}/metadata"
-        self.roots = {1: f"{place}/broker-1", 2: f"{place}/broker-2"}
+        self._roots = {1: f"{place}/broker-1", 2: f"{place}/broker-2"}
         if isinstance(place, Path):
-            for root in (self.root, *self.roots.values()):
+            for root in (self.root, *self._roots.values()):
                 Path(root).mkdir(parents=True)
         self.stores = DeltaStores(RandomIds(), settings=settings)
         self.metadata = open_metadata(self.stores, self.root, self.clock, RandomIds())
         self.metadata.create()
         self.logs: dict[tuple[int, TopicPartition], PartitionLog] = {}
         self.progress = {
-            i: ProgressWriter(self.stores.objects(root), leader_progress_path(i)) for i, root in self.roots.items()
+            i: ProgressWriter(self.stores.objects(root), leader_progress_path(i)) for i, root in self._roots.items()
         }
-        self.commit_metadata(*(RegisterBrokerRecord(i, i, f"life-{i}", root) for i, root in self.roots.items()))
+        self.commit_metadata(*(RegisterBrokerRecord(i, i, f"life-{i}", root) for i, root in self._roots.items()))
+        if domains.IS_ON:
+            self.commit_metadata(StorageDomainRecord(domains.NAME, f"{self._place}/domain", durable=True))
+
+    @property
+    def roots(self) -> dict[int, str]:
+        """Those of the brokers, with their tables."""
+        only_in_roots("it looks into brokers' roots")
+        return self._roots
 
     def commit_metadata(self, *records: MetadataRecord) -> None:
         self.metadata.propose(lambda image: Result(records, None))
@@ -68,20 +81,27 @@ class StillCluster:
         self.commit_metadata(RemoveTopicRecord(topic, self.metadata.image.topic_ids[topic]))
         for broker_id, topic_partition in [key for key in self.logs if key[1].topic == topic]:
             del self.logs[broker_id, topic_partition]
-            shutil.rmtree(f"{self.roots[broker_id]}/{topic_partition}")
+            shutil.rmtree(f"{self._roots[broker_id]}/{topic_partition}", ignore_errors=domains.IS_ON)
         return self.create_topic(topic, partitions, topic_id)
 
     def lead(self, topic_partition: TopicPartition, leader: int, epoch: int) -> None:
         """Elect a leader under a new epoch; its table starts the epoch, nothing is published yet."""
-        self.commit_metadata(PartitionRecord(*topic_partition, (1, 2), leader, epoch, (1, 2), epoch, 1))
+        domain = domains.NAME if domains.IS_ON else ""
+        self.commit_metadata(PartitionRecord(*topic_partition, (1, 2), leader, epoch, (1, 2), epoch, 1, domain=domain))
         log = self.log(topic_partition, leader)
         log.exists_or_create(self.metadata.image.topic_ids[topic_partition.topic])
         log.start_epoch(epoch, as_leader=True)
 
     def log(self, topic_partition: TopicPartition, broker_id: int) -> PartitionLog:
         key = (broker_id, topic_partition)
+        if broker_id != self.leader(topic_partition):
+            only_in_roots("a follower has a log of its own")
         if key not in self.logs:
-            table = self.stores.table(self.roots[broker_id], topic_partition)
+            state = self.metadata.image.partitions.get(topic_partition)
+            root = None if state is None else replica_root(self.metadata.image, state, broker_id)
+            if root is not None and root.startswith("file://"):
+                Path(root.removeprefix("file://")).mkdir(parents=True, exist_ok=True)
+            table = self.stores.table(root or self._roots[broker_id], topic_partition)
             self.logs[key] = PartitionLog(table, LogConfig(), self.clock, RandomIds())
         return self.logs[key]
 
@@ -102,6 +122,8 @@ class StillCluster:
         """Publish a high watermark as the leader."""
         leader = self.leader(topic_partition)
         log = self.log(topic_partition, leader)
+        if high_watermark < log.log_end_offset:
+            only_in_roots("not all of the log is committed")
         writer = self.progress[leader]
         writer.update(
             [

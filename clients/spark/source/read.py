@@ -327,7 +327,7 @@ class RangeReaders:
 
     def _replicas(self, wanted: RangeToRead, rack: str) -> list[tuple[str, bool]]:
         """Roots of the replicas, in the order in which they are tried; and whether one has all committed records
-        although it shows an older epoch: a member of the ISR while there is no leader."""
+        although it shows an older epoch: the one table of all, or that of a member of the ISR without a leader."""
         self._view.refresh(max_age_ms=1_000)
         self._check_topic_id(wanted)
         state = self._view.partition_state(wanted.topic_partition)
@@ -335,7 +335,7 @@ class RangeReaders:
         racks = {broker_id: broker.registration.rack for broker_id, broker in brokers.items()}
         has_no_leader = state.leader == NO_LEADER
         return [
-            (root, has_no_leader and state.is_held_in_sync(r))
+            (root, state.has_one_table or (has_no_leader and state.is_held_in_sync(r)))
             for r in nearest_first(state, racks, rack)
             if (root := self._view.replica_root(wanted.topic_partition, r)) is not None
         ]

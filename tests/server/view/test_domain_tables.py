@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from stratalog.clients.consumer.consumer import Consumer
+from stratalog.clients.spark.source.read import RangeReaders, RangeToRead, ReadManner
 from stratalog.clients.testing.in_memory_cluster import InMemoryCluster
 from stratalog.replication.metadata.image import Result
 from stratalog.replication.metadata.log import open_metadata
@@ -173,13 +174,19 @@ def test_what_was_committed_is_readable_before_the_next_leader_begins(cluster: I
     """A failover interrupts no reader: the table loses nothing by an election."""
     sent(cluster, b"a", b"b")
     kill_all(cluster)
-    metadata = open_metadata(DeltaStores(RandomIds()), cluster.root, SystemClock(), RandomIds())
-    metadata.refresh()
-    elected = metadata.image.partition(ORDERS).changed(bump_leader_epoch=True)
-    metadata.propose(lambda _image: Result((elected,), None))
+    elect(cluster)
     for view in (ClusterView(cluster.root), ReadCommittedView(cluster.root)):
         assert view.offsets.end_offsets([ORDERS]) == {ORDERS: 2}
         assert values_in(view) == [b"a", b"b"]
+
+
+def test_a_spark_task_reads_the_table_before_the_next_leader_begins(cluster: InMemoryCluster) -> None:
+    sent(cluster, b"a", b"b")
+    kill_all(cluster)
+    epoch = elect(cluster)
+    readers, manner = RangeReaders(ClusterView(cluster.root)), ReadManner(("value",), True, 200)
+    batches = list(readers.record_batches(RangeToRead(ORDERS, 0, 2, epoch), manner))
+    assert [value for batch in batches for value in batch.to_pydict()["value"]] == [b"a", b"b"]
 
 
 def test_records_are_deleted_from_the_one_table(cluster: InMemoryCluster) -> None:
@@ -193,6 +200,15 @@ def test_no_follower_of_the_one_table_lags(cluster: InMemoryCluster) -> None:
     sent(cluster, b"a", b"b")
     lags = [each for told in cluster.metrics().values() for each in told if each.name.endswith("_maxlag")]
     assert [list(each.values.values()) for each in lags] == [[0], [0], [0]]
+
+
+def elect(cluster: InMemoryCluster) -> int:
+    """The next leader epoch, which nobody has begun."""
+    metadata = open_metadata(DeltaStores(RandomIds()), cluster.root, SystemClock(), RandomIds())
+    metadata.refresh()
+    elected = metadata.image.partition(ORDERS).changed(bump_leader_epoch=True)
+    metadata.propose(lambda _image: Result((elected,), None))
+    return elected.leader_epoch
 
 
 def kill_all(cluster: InMemoryCluster) -> None:

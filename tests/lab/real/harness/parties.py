@@ -26,6 +26,7 @@ from stratalog.server.cluster import Cluster
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import LogDirNotFoundError, StoreError, StratalogError
 from stratalog.storage.records import TopicPartition
+from tests.domains import replica_folder
 from tests.lab.real.harness.history import ACK, FAIL, HIGH_WATERMARK, POLL, SEND, STORED, History, HistoryEvent
 from tests.waiting import wait_until
 
@@ -193,7 +194,7 @@ def note_replicas(history: History, cluster_path: Path, topic: str, broker_ids: 
     """Record, as `stored` by each broker, all records of its tables of the topic."""
     for broker_id in broker_ids:
         for partition in range(partitions):
-            rows = table_rows(cluster_path / f"broker-{broker_id}" / f"{topic}-{partition}")
+            rows = table_rows(replica_folder(cluster_path, broker_id, topic, partition))
             for offset, epoch, value in zip(*(column.to_pylist() for column in rows.columns), strict=True):
                 history.add(f"broker-{broker_id}", STORED, partition, offset, epoch, value.decode())
 
@@ -212,7 +213,7 @@ def replicas_are_equal(cluster_path: Path, topic: str, broker_ids: Sequence[int]
     """True when all replicas hold the same records; False also while one cannot be read, as during a merge."""
     try:
         for partition in range(partitions):
-            first, *others = (table_rows(cluster_path / f"broker-{i}" / f"{topic}-{partition}") for i in broker_ids)
+            first, *others = (table_rows(replica_folder(cluster_path, i, topic, partition)) for i in broker_ids)
             if any(rows != first for rows in others):
                 return False
     except (OSError, StoreError, LogDirNotFoundError):

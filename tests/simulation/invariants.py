@@ -246,6 +246,8 @@ class Invariants:
         return set(state.isr) <= brokers and not any(state.domain_of(member) for member in state.isr)
 
     def _replicas_committed(self, state: PartitionRecord) -> None:
+        if state.leader != NO_LEADER and set(state.isr) & set(state.offline) - {state.leader}:
+            raise Violation("InSyncCanServe", f"a member of the ISR reported that it cannot serve: {state}")
         previous = self.partitions.get(state.topic_partition)
         if previous is not None and not set(placements(previous)) <= set(placements(state)):
             self.kept.pop(state.topic_partition, None)  # perhaps the one that kept most was removed

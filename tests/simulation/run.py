@@ -26,6 +26,7 @@ from stratalog.storage.upkeep.compaction import is_due, log_to_clean
 from tests.simulation.clients import start_clients
 from tests.simulation.cluster import (
     COMPACTED,
+    DOMAIN_ROOT,
     METADATA_ROOT,
     QUICK_UPKEEP,
     TOPIC,
@@ -64,6 +65,9 @@ UPKEEP_MS = 180_000
 """The longest time that slow upkeep may need after a run; a session lasts a hundredth of it."""
 OFFLINE_MS_MAX = 3_000
 """The time in which a leader that is alone in the ISR, and knows it, leads with what it has."""
+AVAILABILITY_POLL_MS = 300
+CUT_OFF_MS_MAX = 6_000
+"""The time in which a leader that cannot reach its storage domain has given way, also with a step that is parked."""
 WHOLE_PRODUCERS_COMMITS = 5
 """Real logs name their whole producer state every 20 commits, and clean-up keeps these."""
 PLAIN: tuple[tuple[str, str], ...] = ()
@@ -236,7 +240,8 @@ def _trouble(sim: SimCluster, duration_ms: int, availability: Availability) -> N
     end_ms, pause_ms = scheduler.now_ms + duration_ms, scheduler.faults.trouble_ms
     last_ms = scheduler.now_ms + TROUBLE_MS_MAX
     while scheduler.now_ms < end_ms or (scheduler.steps < STEPS_MIN and scheduler.now_ms < last_ms):
-        scheduler.run_until(scheduler.now_ms + scheduler.random.randrange(pause_ms // 3, 2 * pause_ms))
+        next_ms = scheduler.now_ms + scheduler.random.randrange(pause_ms // 3, 2 * pause_ms)
+        scheduler.run_until(next_ms, availability.holds, poll_ms=AVAILABILITY_POLL_MS)
         availability.check()
         make_trouble(sim)
 
@@ -247,8 +252,53 @@ class Availability:
     def __init__(self, sim: SimCluster) -> None:
         self._sim = sim
         self._since_ms: dict[tuple[TopicPartition, int], int] = {}
+        self._cut_off_ms: dict[tuple[TopicPartition, int], int] = {}
+
+    def holds(self) -> bool:
+        """Check, and let the run go on."""
+        self.check()
+        return False
 
     def check(self) -> None:
+        self._check_offline()
+        self._check_cut_off()
+
+    def _check_cut_off(self) -> None:
+        """A leader that cannot reach the storage domain gives way to a replica that can."""
+        now_ms = self._sim.scheduler.now_ms
+        cut_off = {each for host in self._sim.hosts.values() for each in self._leads_cut_off(host)}
+        self._cut_off_ms = {each: self._cut_off_ms.get(each, now_ms) for each in cut_off}
+        for (topic_partition, leader_epoch), since_ms in self._cut_off_ms.items():
+            if now_ms - since_ms > CUT_OFF_MS_MAX:
+                state = self._sim.invariants.partitions[topic_partition]
+                raise Violation(
+                    "GivesWay",
+                    f"{topic_partition} is led for {now_ms - since_ms} ms in leader epoch {leader_epoch} by a broker "
+                    f"that cannot reach its domain: {state}",
+                )
+
+    def _leads_cut_off(self, host: Host) -> set[tuple[TopicPartition, int]]:
+        """Those for which this broker tries to store something in vain, while another replica could."""
+        broker, scheduler = host.broker, self._sim.scheduler
+        if broker is None or not scheduler.is_cut(host.process, DOMAIN_ROOT):
+            return set()
+        well = {i for i, other in self._sim.hosts.items() if other is not host and self._is_well(other)}
+        found: set[tuple[TopicPartition, int]] = set()
+        for topic_partition, replica in broker.leaders.items():
+            known = self._sim.invariants.partitions.get(topic_partition)
+            could_lead = known is not None and well & set(known.replicas) - set(known.offline)
+            if known == replica.state and could_lead and replica.unanswered_ms(scheduler.now_ms) is not None:
+                found.add((topic_partition, replica.leader_epoch))
+        return found
+
+    def _is_well(self, host: Host) -> bool:
+        scheduler = self._sim.scheduler
+        roots = DOMAIN_ROOT, METADATA_ROOT, host.root
+        hindered = any(scheduler.is_cut(host.process, root) or root in scheduler.hung for root in roots)
+        is_paused = scheduler.paused_until_ms.get(host.process, 0) > scheduler.now_ms
+        return host.broker_id in self._sim.invariants.live and host.broker is not None and not (hindered or is_paused)
+
+    def _check_offline(self) -> None:
         """A leader refuses to lead for its damage only while another member of the ISR may lead. One that has lost its
         log is excepted: it must not lead."""
         now_ms = self._sim.scheduler.now_ms

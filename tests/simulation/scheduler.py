@@ -200,7 +200,7 @@ class Scheduler:
                 raise LostRequestError(f"simulated: {root} did not answer {operation} of {actor.name}")
 
     def _is_hindered(self, actor: Actor, root: str, operation: str) -> bool:
-        if self.cut_until_ms and self.cut_until_ms.get((actor.host, root), 0) > self.now_ms:
+        if self.cut_until_ms and self.is_cut(actor.host, root):
             return True
         if self.full_until_ms and operation in _WRITES and self.full_until_ms.get(root, 0) > self.now_ms:
             raise StoreFullError(f"simulated: the disk at {root} is full")
@@ -271,6 +271,10 @@ class Scheduler:
     def cut(self, host: str, root: str, duration_ms: int) -> None:
         """The host cannot reach a storage root for a while."""
         self.cut_until_ms[host, root] = self.now_ms + duration_ms
+
+    def is_cut(self, host: str, root: str) -> bool:
+        """Whether the host cannot reach a storage root now."""
+        return self.cut_until_ms.get((host, root), 0) > self.now_ms
 
     def hang(self, root: str, duration_ms: int, deadline_ms: int | None) -> None:
         """A storage root answers nothing to anybody for a while; see `Hang`."""

@@ -299,8 +299,8 @@ def _any_domain(sim: SimCluster) -> str:
 
 def _cut_from_domain(sim: SimCluster) -> None:
     """A broker cannot reach the storage domain, in which others lead then, while it lives on."""
-    host = _any_host(sim)
-    sim.cut(host.process, _any_domain(sim), _duration(sim, 200, 4_000))
+    host, random, domain = _any_host(sim), sim.scheduler.random, _any_domain(sim)
+    sim.cut(host.process, domain, random.choice([_duration(sim, 200, 4_000), _duration(sim, 4_000, 30_000)]))
 
 
 def _domain_away(sim: SimCluster) -> None:

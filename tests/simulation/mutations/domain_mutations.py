@@ -5,13 +5,18 @@ The commit race and the epoch in the table are the only fence between them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from random import Random
 from unittest.mock import patch
 
+from stratalog.replication.broker.hosted_replicas import HostedReplicas
+from stratalog.replication.controller.brokers import IsrChange
+from stratalog.replication.leader.partition import Partition
 from stratalog.replication.leader.replica import AppendGroup, LeaderReplica
+from stratalog.replication.metadata.image import ClusterImage
+from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.storage.delta.table import Conflict
 from stratalog.storage.errors import StoreUnavailableError, StratalogError
 from stratalog.storage.files.data_file import DataFile
@@ -19,6 +24,7 @@ from stratalog.storage.log.append import Appended
 from stratalog.storage.upkeep.chore import UpkeepDone, UpkeepView
 from stratalog.storage.upkeep.merge_plan import MergePlan
 from stratalog.storage.upkeep.merging import Merging
+from tests.simulation.clients import Admin
 from tests.simulation.cluster import QUICK_UPKEEP, Setting
 from tests.simulation.faults import Faults, Focus
 from tests.simulation.mutations.late_mutations import open_appends_are_forgotten
@@ -112,6 +118,40 @@ def _late(focus: Focus = NO_FOCUS, **weights: int) -> Callable[[Random], Faults]
     return mixed
 
 
+@contextmanager
+def leaders_keep_their_domain() -> Iterator[None]:
+    """A leader that cannot reach its domain tries on, and reports nothing. No admin moves leaderships either."""
+    with patch.object(HostedReplicas, "give_way", lambda *_: None), patch.object(Admin, "run", lambda *_: None):
+        yield
+
+
+@contextmanager
+def offline_replicas_join() -> Iterator[None]:
+    """A leader adds each live replica to the ISR, also one that reported that it cannot reach the domain."""
+    original = Partition.may_join
+
+    def may_join(partition: Partition, live: Collection[int], *, again: bool = False) -> set[int]:
+        state, partition.state = partition.state, replace(partition.state, offline=())
+        try:
+            return original(partition, live, again=again)
+        finally:
+            partition.state = state
+
+    def check_isr(_image: ClusterImage, _current: PartitionRecord, _change: IsrChange) -> None:
+        return
+
+    with (
+        patch.object(Partition, "may_join", may_join),
+        patch("stratalog.replication.controller.brokers._check_isr", check_isr),
+    ):
+        yield
+
+
+def _cut_off(rng: Random) -> Faults:
+    """Little but cuts between a broker and the domain, which last."""
+    return replace(mix(cut_from_domain=1)(rng), trouble_ms=9_000, park=0.0)
+
+
 DOMAIN_MUTATIONS: Mapping[str, Mutation] = {
     "append without epoch in a domain": Mutation(
         no_epoch_check_on_commits,
@@ -167,4 +207,6 @@ DOMAIN_MUTATIONS: Mapping[str, Mutation] = {
         Setting(in_domain=True, upkeep=QUICK_UPKEEP, pause_ms_max=30),
         8_000,
     ),
+    "leaders keep their domain": Mutation(leaders_keep_their_domain, ("GivesWay",), _cut_off, IN_DOMAIN, 30_000),
+    "offline replicas join": Mutation(offline_replicas_join, ("InSyncCanServe",), _cut_off, IN_DOMAIN, 15_000),
 }

@@ -30,9 +30,10 @@ EPILOG = """examples (for --root ROOT also --bootstrap-server HOST:PORT):
 
 The last line is JSON: for each broker its log directory, which is its root, and for each replica there its size in
 bytes on storage, and offsetLag, the records that it lacks below the high watermark. A replica whose table cannot be
-read has -1 in both places. A line above it names each broker that fetches in threads because Spark cannot run its
-fetch queries, with the error. With --cost a line for each root, and "cost" in the JSON, say what its bytes cost a month
-by a dated list of prices; a disk costs nothing.
+read has -1 in both places. The one table of a partition in a storage domain has its size with the leader, and 0 with
+the other brokers; with --root the domain is named. A line above it names each broker that fetches in threads because
+Spark cannot run its fetch queries, with the error. With --cost a line for each root, and "cost" in the JSON, say what
+its bytes cost a month by a dated list of prices; a disk costs nothing.
 exit code: 0 when the brokers were asked, 1 when not
 """
 
@@ -78,7 +79,13 @@ def json_line(described: Mapping[int, LogDirDescription], costs: Mapping[str, Ro
                     "logDir": log_dir.path,
                     "error": None if log_dir.error is None else f"{log_dir.error.name}: {log_dir.error}",
                     "partitions": [
-                        {"partition": str(tp), "size": r.size_bytes, "offsetLag": r.offset_lag, "isFuture": r.is_future}
+                        {
+                            "partition": str(tp),
+                            "size": r.size_bytes,
+                            "offsetLag": r.offset_lag,
+                            "isFuture": r.is_future,
+                            **({"domain": r.domain} if r.domain else {}),
+                        }
                         for tp, r in sorted(log_dir.replicas.items())
                     ],
                     **_cost(costs, f"broker {broker_id}"),

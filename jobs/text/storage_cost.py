@@ -23,7 +23,7 @@ REQUESTS = (
 METADATA_ROOT, DOMAIN = "the metadata root", "the storage domain "
 NO_LIST = "no list of prices is for this kind of root: give one by --prices"
 DATA_FILES_ALONE = (
-    "the data files alone, a storage domain's with each broker: --root instead of --bootstrap-server counts every "
+    "the data files alone, a storage domain's with their leader: --root instead of --bootstrap-server counts every "
     "object where it is"
 )
 

@@ -1,7 +1,8 @@
 """The replicas in the brokers' log directories: their sizes and lags (KIP-113).
 
 I/O: folds the metadata log and every replica's table, whether its broker runs or not. A broker has one log directory,
-its root.
+its root. A table in a storage domain is nobody's alone: the leader has its size, the other brokers 0, so that sums are
+what is stored.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 
 from stratalog.replication.follower.metrics import ThreadFetch, thread_fetch_path
 from stratalog.replication.metadata.image import BrokerState
-from stratalog.replication.metadata.records import PartitionRecord
+from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import BrokerNotAvailableError, StratalogError, UnknownTopicOrPartitionError
 from stratalog.storage.log.reader import LogReader
@@ -25,11 +26,13 @@ class ReplicaInfo:
     size_bytes  of the data files in the log, without those that wait for deletion
     offset_lag  records between the replica's log end and the partition's high watermark, 0 when it has all
     is_future   in Kafka, a replica that moves to another directory of its broker; here always False
+    domain      the storage domain with its table; empty: the table is in the log directory, or that is not known
     """
 
     size_bytes: int
     offset_lag: int
     is_future: bool = False
+    domain: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,8 @@ def _log_dir(view: ClusterView, broker: BrokerState, states: Iterable[PartitionR
 
 def _replica(view: ClusterView, broker_id: int, state: PartitionRecord) -> ReplicaInfo | None:
     """None while the broker has not created the table; sizes of -1 when it cannot be read."""
+    if state.domain and broker_id != _teller(state):
+        return ReplicaInfo(0, 0, domain=state.domain)
     root = view.replica_root(state.topic_partition, broker_id)
     if root is None:
         return None
@@ -90,7 +95,12 @@ def _replica(view: ClusterView, broker_id: int, state: PartitionRecord) -> Repli
     except UnknownTopicOrPartitionError:
         return None
     except StratalogError:
-        return ReplicaInfo(-1, -1)
+        return ReplicaInfo(-1, -1, domain=state.domain)
     published = view.watermarks.published(state.topic_partition)
     lag = max(0, published.high_watermark - log.log_end_offset) if published is not None else 0
-    return ReplicaInfo(sum(entry.file.size_bytes for entry in log.files), lag)
+    return ReplicaInfo(sum(entry.file.size_bytes for entry in log.files), lag, domain=state.domain)
+
+
+def _teller(state: PartitionRecord) -> int:
+    """The broker that has the size of a table in a storage domain: the leader, without one a member of the ISR."""
+    return state.leader if state.leader != NO_LEADER else state.isr[0]

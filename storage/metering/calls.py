@@ -58,6 +58,10 @@ class StoreCalls:
         self.requests[purpose, READ] += 1
         self.read_of[purpose] += read_bytes or 0
 
+    def count_hedged(self) -> None:
+        """A put was made a second time."""
+        self.hedged += 1
+
     def bill(self, kind: str, path: str, requests: int) -> None:
         """A call that is counted made further requests of this kind (`BILLED`)."""
         self.requests[purpose_of_call("put", path), kind] += requests

@@ -102,7 +102,7 @@ class ObstoreStore(ObjectStore):
         self._open_clients = open_clients
         self._call_by(store if isinstance(store, Clients) else Clients(store, store, store))
         self._deletes_in_bulk = True
-        self._hedges = Hedges(hedging)
+        self._hedges = Hedges(hedging, self._calls.count_hedged)
         self._hedged = ThreadPoolExecutor(SIDE_BY_SIDE_MAX, thread_name_prefix="hedged")
         self._slots = threading.BoundedSemaphore(SIDE_BY_SIDE_MAX)
         self._copy_failures = 0
@@ -150,7 +150,6 @@ class ObstoreStore(ObjectStore):
             self.put(path, data)
             return
         hedged(lambda: self.put(path, data), self._hedged, self._hedges, lambda: measured_ns() / 1e6)
-        self._calls.hedged = self._hedges.repeated
 
     def create(self, path: str, data: bytes) -> bool:
         try:

@@ -59,8 +59,10 @@ class Hedges:
     (90, True, True, False, 2)
     """
 
-    def __init__(self, hedging: Hedging) -> None:
+    def __init__(self, hedging: Hedging, on_repeated: Callable[[], None] = lambda: None) -> None:
+        """`on_repeated` is called for each call that is made again, by one thread at a time."""
         self._hedging = hedging
+        self._on_repeated = on_repeated
         self._times_ms: deque[float] = deque(maxlen=hedging.samples)
         self._allowed = 0.0
         self._lock = threading.Lock()
@@ -93,6 +95,7 @@ class Hedges:
                 return False
             self._allowed -= 1.0
             self.repeated += 1
+            self._on_repeated()
             return True
 
 

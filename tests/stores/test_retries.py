@@ -154,6 +154,21 @@ def test_a_slow_upload_is_made_a_second_time_beside_the_first(s3: S3Double) -> N
     assert store.get("a/slow") == b"file"
 
 
+def test_the_stores_of_one_place_count_their_second_uploads_together(s3: S3Double) -> None:
+    """As those of the parts of a broker, each of which decides for itself when to ask again."""
+    hedging = Hedging(share_max=0.5, samples_min=4)
+    stores = [open_store(f"s3://{BUCKET}/together", hedging=hedging) for _ in range(2)]
+    before = calls_of(stores[0].url).hedged
+    for number, store in enumerate((*stores, stores[0])):
+        for other in range(4):
+            store.put_new(f"a/{number}-{other}", b"x")
+        s3.arrive.clear()
+        s3.fault(Wrong.LATE, "PUT", "")
+        store.put_new(f"a/{number}-slow", b"file")
+        s3.arrive.set()
+        assert calls_of(store.url).hedged == before + number + 1
+
+
 def test_a_large_upload_and_a_store_without_hedging_are_made_once(s3: S3Double) -> None:
     plain = open_store(f"s3://{BUCKET}/plain")
     hedging = open_store(f"s3://{BUCKET}/large", hedging=Hedging(share_max=1.0, samples_min=0))

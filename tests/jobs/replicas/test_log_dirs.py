@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,19 @@ import pytest
 from stratalog.clients.admin.admin import Admin
 from stratalog.jobs.replicas.log_dirs import main
 from stratalog.jobs.text.storage_cost import costs_of_roots
+from stratalog.replication.folders import topic_folder
+from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord, StorageDomainRecord, TopicRecord
 from stratalog.replication.price_lists import price_book
 from stratalog.server.admin.log_dirs import LogDirDescription, ReplicaInfo
+from stratalog.storage.clock import RandomIds
 from stratalog.storage.errors import BrokerNotAvailableError
+from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.records import TopicPartition
+from stratalog.storage.topic_config import LogConfig
 from tests.clients.still_cluster import StillCluster
+from tests.storage.logs import write
 
+TOPIC_ID = "0123456789abcdef" * 2
 TP, OTHER = TopicPartition("t", 0), TopicPartition("u", 0)
 
 
@@ -65,6 +73,30 @@ def test_each_replica_has_its_size_and_lag(cluster: StillCluster, capsys: pytest
     }
     assert found[2]["partitions"] == [replica("t-0", on_disk(cluster, 2), 2)]
     assert 0 < on_disk(cluster, 2) < on_disk(cluster, 1)
+
+
+def test_the_one_table_of_a_storage_domain_is_counted_once(
+    cluster: StillCluster, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "lake").mkdir()
+    lake = StorageDomainRecord("lake", str(tmp_path / "lake"), durable=True)
+    led = PartitionRecord("d", 0, (1, 2), 2, 0, (1, 2), 0, 1, domain="lake")
+    states = [led, replace(led, partition=1, leader=NO_LEADER, isr=(2,))]
+    cluster.commit_metadata(lake, TopicRecord("d", TOPIC_ID), *states)
+    for each in states:
+        table = cluster.stores.table(f"{tmp_path}/lake/{topic_folder('d', TOPIC_ID)}", each.topic_partition)
+        log = PartitionLog(table, LogConfig(), cluster.clock, RandomIds())
+        log.exists_or_create(TOPIC_ID)
+        log.start_epoch(0, as_leader=True)
+        write(log, "a", "b")
+    found = described(cluster, capsys, "--topic-list", "d")
+    size = {each["partition"]: each["size"] for each in found[2]["partitions"]}
+    assert sum(size.values()) == sum(file.stat().st_size for file in (tmp_path / "lake").rglob("*.parquet"))
+    assert min(size.values()) > 0
+    for broker_id, sizes in ((1, {"d-0": 0, "d-1": 0}), (2, size)):
+        assert found[broker_id]["partitions"] == [
+            {**replica(name, each, 0), "domain": "lake"} for name, each in sizes.items()
+        ]
 
 
 def test_brokers_and_topics_are_chosen(cluster: StillCluster, capsys: pytest.CaptureFixture[str]) -> None:
@@ -163,7 +195,7 @@ def test_over_the_wire_the_data_files_alone_are_priced_and_that_is_said() -> Non
     assert (cost.stored_bytes, cost.dollars_per_month) == (3 << 30, pytest.approx(0.069))
     assert cost.line("broker 1") == (
         "Cost of broker 1, s3://logs/broker-1: 3.00 GiB for $0.0690 a month by s3-standard-us-east-1, read on "
-        "2026-12-01; the data files alone, a storage domain's with each broker: --root instead of --bootstrap-server "
+        "2026-12-01; the data files alone, a storage domain's with their leader: --root instead of --bootstrap-server "
         "counts every object where it is"
     )
     gone = {1: LogDirDescription("abfss://a@b/c", error=BrokerNotAvailableError("away"))}

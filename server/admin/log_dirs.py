@@ -1,8 +1,8 @@
 """The replicas in the brokers' log directories: their sizes and lags (KIP-113).
 
 I/O: folds the metadata log and every replica's table, whether its broker runs or not. A broker has one log directory,
-its root. A table in a storage domain is nobody's alone: the leader has its size, the other brokers 0, so that sums are
-what is stored.
+its root. A table in a storage domain is nobody's alone: of those that share it one has its size, the leader if it does,
+and the others 0, so that sums are what is stored.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from stratalog.replication.follower.metrics import ThreadFetch, thread_fetch_path
 from stratalog.replication.metadata.image import BrokerState
-from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
+from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import BrokerNotAvailableError, StratalogError, UnknownTopicOrPartitionError
 from stratalog.storage.log.reader import LogReader
@@ -84,8 +84,9 @@ def _log_dir(view: ClusterView, broker: BrokerState, states: Iterable[PartitionR
 
 def _replica(view: ClusterView, broker_id: int, state: PartitionRecord) -> ReplicaInfo | None:
     """None while the broker has not created the table; sizes of -1 when it cannot be read."""
-    if state.domain and broker_id != _teller(state):
-        return ReplicaInfo(0, 0, domain=state.domain)
+    domain = state.domain_of(broker_id)
+    if broker_id != _teller(state, broker_id):
+        return ReplicaInfo(0, 0, domain=domain)
     root = view.replica_root(state.topic_partition, broker_id)
     if root is None:
         return None
@@ -95,12 +96,14 @@ def _replica(view: ClusterView, broker_id: int, state: PartitionRecord) -> Repli
     except UnknownTopicOrPartitionError:
         return None
     except StratalogError:
-        return ReplicaInfo(-1, -1, domain=state.domain)
+        return ReplicaInfo(-1, -1, domain=domain)
     published = view.watermarks.published(state.topic_partition)
     lag = max(0, published.high_watermark - log.log_end_offset) if published is not None else 0
-    return ReplicaInfo(sum(entry.file.size_bytes for entry in log.files), lag, domain=state.domain)
+    return ReplicaInfo(sum(entry.file.size_bytes for entry in log.files), lag, domain=domain)
 
 
-def _teller(state: PartitionRecord) -> int:
-    """The broker that has the size of a table in a storage domain: the leader, without one a member of the ISR."""
-    return state.leader if state.leader != NO_LEADER else state.isr[0]
+def _teller(state: PartitionRecord, broker_id: int) -> int:
+    """The broker that has the size of this replica's table: of those that share it in a storage domain the leader,
+    otherwise a member of the ISR."""
+    sharing = state.sharing(broker_id)
+    return next((r for r in (state.leader, *state.isr) if r in sharing), sharing[0])

@@ -372,6 +372,25 @@ def test_a_reassignment_chooses_no_replica_that_cannot_reach_the_domain() -> Non
     assert (*brief(state(image)), state(image).offline) == (2, (2,), 6, (1,))
 
 
+def test_a_replica_with_another_table_leads_when_all_of_a_domain_cannot_reach_it() -> None:
+    followed = replace(shared((1, 2, 3), 1, (1, 2, 3)), elsewhere=((3, "sea"),))
+    image = image_with(followed)
+    away(image, 1)
+    assert brief(state(image)) == (2, (2, 3), 6)
+    away(image, 2)
+    assert (*brief(state(image)), state(image).unclean) == (3, (3,), 7, 0)
+    assert back(image, 1) == (TP,)
+    assert (*brief(state(image)), state(image).offline) == (3, (3,), 7, (2,)), "it copies first"
+    behind = image_with(replace(followed, isr=(1, 2)))
+    away(behind, 1)
+    away(behind, 2)
+    assert brief(state(behind)) == (2, (2,), 6), "3 may lack what is committed"
+
+
+def test_a_replica_that_has_left_the_domain_may_lead() -> None:
+    assert replace(shared((1, 2, 3), 3, (3,)), offline=(1, 2), elsewhere=((2, ""),)).offline == (1,)
+
+
 def test_a_report_of_a_process_that_is_over_changes_nothing() -> None:
     image = image_with(replace(shared((1, 2, 3), 3, (3,)), offline=(1, 2)))
     with pytest.raises(StaleBrokerEpochError):

@@ -224,6 +224,8 @@ class LeaderReplica:
     def begin_epoch(self) -> bool | StratalogError:
         """Commit the epoch start, in any thread, while the loop waits: for `started`. False after a lost race."""
         try:
+            if self.state.domain_of(self.state.leader):
+                self.log.table.withdraw_tail()  # of another machine, which may have lost power
             self.log.exists_or_create(self.topic_id, self._check_not_lost, self._ports.producers_from())
             self.log.refresh()
             if self.log.leader_epoch < 0:

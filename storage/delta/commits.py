@@ -112,6 +112,18 @@ class DeltaCommitLog:
         if data is not None and decode_commit(data, path).commit.commit_id == old.commit.commit_id:
             self._store.replace(path, data, encode_commit(new))
 
+    def raw_version(self, version: int) -> bytes | None:
+        """What stands at a version, readable or not."""
+        return self._store.get_optional(self.path_of(version))
+
+    def put_in_place(self, version: int, found: object | None, new: StoredCommit) -> None:
+        """Put a commit in the place of `found`, None for nothing; whatever else stands there by now is left."""
+        path, data = self.path_of(version), encode_commit(new)
+        if found is None:
+            self._store.create(path, data)
+        elif isinstance(found, bytes) and found != data:
+            self._store.replace(path, found, data)
+
     def checkpoint_hint(self) -> int:
         return pointed_version(self._store.get_optional(f"{self._log}/{LAST_CHECKPOINT}"))
 

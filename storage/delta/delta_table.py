@@ -21,6 +21,7 @@ from stratalog.storage.delta.commit_race import CommitRace, StoredCommit
 from stratalog.storage.delta.commits import DeltaCommitLog
 from stratalog.storage.delta.newest import newest_fold, newest_readable, point_to, pointed
 from stratalog.storage.delta.removed import NO_PRODUCERS, producers_path
+from stratalog.storage.delta.shared_tail import withdraw_tail
 from stratalog.storage.delta.snapshot import INITIAL_TXNS, NO_COMMIT, named_objects, sound_commits
 from stratalog.storage.delta.table import (
     NO_OBJECTS,
@@ -474,6 +475,21 @@ class DeltaLogTable(LogTable):
         self._race.forget()
         return cut.kept
 
+    def withdraw_tail(self) -> int:
+        if self._store.durable_on_answer:
+            return -1
+
+        def listed() -> tuple[Sequence[int], list[ObjectMeta]]:
+            metas = self._log.list_log()
+            versions = (commit_version(meta.path) for meta in metas)
+            return [version for version in versions if version is not None], metas
+
+        cut = withdraw_tail(self._log, listed, self._is_sound, self._has_producers)
+        if cut.dropped:
+            self._store.sync([self._log.path_of(version) for version in cut.dropped])
+            self._race.forget()
+        return cut.kept
+
     def _readable_commits(self, first: int) -> list[StoredCommit]:
         readable: list[StoredCommit] = []
         try:
@@ -484,9 +500,12 @@ class DeltaLogTable(LogTable):
         return readable
 
     def _is_whole(self, entry: FileEntry) -> bool:
-        """Whether a file is sound, bits included: a file system may have kept its size and lost its content."""
+        return self._is_sound(entry, True)
+
+    def _is_sound(self, entry: FileEntry, bits: bool) -> bool:
+        """`bits`: also whether its content is, of which a file system may have kept the size alone."""
         try:
-            self.check_files([entry.file], bits=True)
+            self.check_files([entry.file], bits=bits)
         except (CorruptMessageError, ObjectNotFoundError):
             return False
         return True

@@ -296,6 +296,14 @@ class LogTable(Protocol):
         Returns the version kept, -1 when nothing is left. Only while no other handle works on the table.
         """
 
+    def withdraw_tail(self) -> int:
+        """As `recover_tail`, of a table that others may work on, and of which each append is synced before its answer:
+        each version from the first that would be dropped gets a commit without content (`shared_tail`).
+
+        Nothing is done where writes are durable once they are answered, nor without a sound version.
+        CorruptMessageError where acknowledged records would be lost.
+        """
+
     def has_rested(self) -> bool:
         """Whether the table may be deleted although its topic lives on: its newest commit is `kept_ms` old, and nobody
         relies any more on its standing."""

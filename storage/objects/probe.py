@@ -16,15 +16,16 @@ PROBE = ".create-probe"
 _FIRST, _SECOND = b"first", b"second"
 
 
-def probe_create_if_absent(store: ObjectStore, probe_id: str, needs: str) -> None:
+def probe_create_if_absent(store: ObjectStore, probe_id: str, needs: str, below: str = "") -> None:
     """Create an object twice. A create that meets its own object, since its request was repeated, is no fault.
 
     probe_id  used once
     needs     the ability of the store by which it creates, for the error
+    below     what the object's path begins with: a folder, with a slash
     Raises KafkaStorageError when the second create is not refused, when it replaces the object, or when the store
     answers puts and no creates; StoreUnavailableError when the store is out of reach.
     """
-    path = f"{PROBE}-{probe_id}"
+    path = f"{below}{PROBE}-{probe_id}"
     try:
         _create_twice(store, path, needs)
     finally:

@@ -18,6 +18,7 @@ from stratalog.storage.delta.checkpoint import checkpoint_file
 from stratalog.storage.delta.commit_race import CommitRace, StoredCommit
 from stratalog.storage.delta.newest import newest_fold, point_to, pointed
 from stratalog.storage.delta.removed import producers_path
+from stratalog.storage.delta.shared_tail import withdraw_tail
 from stratalog.storage.delta.snapshot import INITIAL_TXNS, NO_COMMIT, sound_commits
 from stratalog.storage.delta.table import (
     NO_OBJECTS,
@@ -201,6 +202,25 @@ class MemoryCommitLog:
         files.synced.discard(version)
         files.modified_ms[version] = self.disk.now_ms()
         return True
+
+    def raw_version(self, version: int) -> object | None:
+        detail = f"_delta_log/{version}"
+        self.disk.access("get", self._name, detail)
+        commits = self.files.commits
+        found = (commits[version],) if version in commits else None
+        self.disk.access("get:done", self._name, detail)
+        return found
+
+    def put_in_place(self, version: int, found: object | None, new: StoredCommit) -> None:
+        """As on a local disk, where the comparison and the replacement are two steps."""
+        detail, files = f"_delta_log/{version}", self.files
+        if self.raw_version(version) != found:
+            return
+        self.disk.access("replace", self._name, detail)
+        files.commits[version] = new
+        files.synced.add(version)
+        files.modified_ms[version] = self.disk.now_ms()
+        self.disk.access("replace:done", self._name, detail)
 
     def checkpoint_hint(self) -> int:
         self.disk.access("get", self._name, "_delta_log/_last_checkpoint")
@@ -523,6 +543,14 @@ class MemoryLogTable(LogTable):
         for version in cut.dropped:
             self._log.delete_from(files, version)
         self._race.forget()
+        return cut.kept
+
+    def withdraw_tail(self) -> int:
+        if self.kept_ms:
+            return -1  # as on an object store, where writes are durable once they are answered
+        cut = withdraw_tail(self._log, self._listed, lambda entry, _bits: self._is_whole(entry), self._has_producers)
+        if cut.dropped:
+            self._race.forget()
         return cut.kept
 
     def _listed(self) -> tuple[tuple[int, ...], int]:

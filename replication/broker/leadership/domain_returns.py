@@ -1,7 +1,8 @@
 """Replicas in storage domains that this broker reported as out of its reach, and their return.
 
-I/O: a small object in such a domain, created as a commit is, in a thread of its own: the domain may answer nothing.
-Once it answers, `report_online` makes the replicas members of their ISRs again.
+I/O: small objects in such a domain, put as a data file and created as a commit, in a thread of its own: the domain may
+answer nothing. They are in the folder of the topic that was reported last, since a bucket may refuse a part of it. Once
+they are there, `report_online` makes the replicas members of their ISRs again.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from stratalog.replication import cadence
 from stratalog.replication.broker.loop_state import LoopState
 from stratalog.replication.broker.registration import Registration
 from stratalog.replication.controller.brokers import report_online
+from stratalog.replication.folders import topic_folder
 from stratalog.replication.metadata.records import MetadataRecord, PartitionRecord
 from stratalog.storage.cadence import BackOff
 from stratalog.storage.errors import StaleBrokerEpochError, StratalogError
 from stratalog.storage.log_lines import line_logger
-from stratalog.storage.objects.probe import probe_create_if_absent
+from stratalog.storage.objects.probe import PROBE, probe_create_if_absent
 from stratalog.storage.records import TopicPartition
 
 _LOG = line_logger("stratalog.broker")
@@ -71,7 +73,7 @@ class DomainReturns:
             self._tries[domain].is_away = False
         for domain, away in waiting.items():
             tries = self._tries.setdefault(domain, _Tries())
-            if self._leads_again(away) or self._is_reached(domain, tries, now_ms):
+            if self._leads_again(away) or self._is_reached(domain, away[-1], tries, now_ms):
                 self._report(domain, away, now_ms)
                 tries.is_away, tries.returned_ms = False, now_ms
 
@@ -92,7 +94,7 @@ class DomainReturns:
             self._away.pop(topic_partition, None)
         self._follow_metadata(now_ms)
 
-    def _is_reached(self, domain: str, tries: _Tries, now_ms: int) -> bool:
+    def _is_reached(self, domain: str, last: TopicPartition, tries: _Tries, now_ms: int) -> bool:
         """Whether the domain has answered a try; one begins when it is due, unless one is under way."""
         if tries.is_under_way:
             return False
@@ -105,18 +107,22 @@ class DomainReturns:
         if tries.is_reached is None and tries.pauses.is_due(now_ms):
             tries.is_under_way = True
             threads = self._loop.hosted.tables.ports.threads
+            folder = topic_folder(last.topic, self._loop.metadata.image.topic_ids.get(last.topic, ""))
             if threads is None:
-                self._try(domain, tries)
+                self._try(domain, folder, tries)
             else:
-                threads.start(f"domain-probe-{self._loop.broker_id}", lambda: self._try(domain, tries))
+                threads.start(f"domain-probe-{self._loop.broker_id}", lambda: self._try(domain, folder, tries))
         return tries.is_reached is True
 
-    def _try(self, domain: str, tries: _Tries) -> None:
-        """Whether the domain takes an object, creates it only once, and returns it."""
+    def _try(self, domain: str, folder: str, tries: _Tries) -> None:
+        """Whether the domain takes objects in this folder, creates one only once, and returns it."""
         ports = self._loop.hosted.tables.ports
         try:
             place = self._loop.metadata.image.storage_domains[domain]
-            probe_create_if_absent(ports.stores.objects(place.url), ports.ids.new_id(), "creates of absent objects")
+            store, probe_id = ports.stores.objects(place.url), ports.ids.new_id()
+            probe_create_if_absent(store, probe_id, "creates of absent objects", f"{folder}/")
+            store.put(f"{folder}/{PROBE}-{probe_id}", b"")
+            store.delete(f"{folder}/{PROBE}-{probe_id}")
             tries.is_reached = True
         except (StratalogError, KeyError) as reason:
             _LOG.info("broker %d cannot reach the storage domain '%s': %s", self._loop.broker_id, domain, reason)

@@ -11,12 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from stratalog.clients.console.asker import Asker
+from stratalog.replication import cadence
 from stratalog.replication.controller.sessions import session_path
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import StratalogError
 
-SILENT_MS_MIN = 15_000
-"""The least time without a change that counts as silence: longer than the default `broker.session.timeout.ms`."""
+SILENT_MS_MIN = cadence.SESSION_WRITTEN.ms * 3 // 2
+"""The least time without a change that counts as silence: longer than the default `broker.session.timeout.ms`, and than
+the interval in which brokers on an object store write that they live."""
 READ_AGAIN_MS = 2_000
 KEPT_MAX = 4
 

@@ -41,6 +41,7 @@ class MetadataPolls:
         self._read_ms = cadence.METADATA_READ_SESSIONS * config.broker_session_timeout_ms
         self._slept_ms = config.broker_session_timeout_ms // 3
         self._turn_ms: int | None = None
+        self._read_at_ms = 0
         self._is_expected = False
         """Whether new metadata are to be expected. Set by any thread, and cleared by the loop alone."""
         self._wakeup = wakeup
@@ -99,8 +100,13 @@ class MetadataPolls:
 
     @property
     def answered_ms(self) -> int:
-        """When a poll for commits was answered last; 0: none was, or nothing polls."""
-        return 0 if self._polling is None else self._polling.answered_ms or 0
+        """When the metadata root last answered a read of the loop, or a poll for commits; 0: none yet."""
+        polled_ms = None if self._polling is None else self._polling.answered_ms
+        return max(self._read_at_ms, polled_ms or 0)
+
+    def was_answered(self, now_ms: int) -> None:
+        """The loop has read the metadata log."""
+        self._read_at_ms = now_ms
 
     def _pause_ms(self) -> int:
         pause_ms = self.idle.pause_ms(self._clock.monotonic_ms())
@@ -156,7 +162,13 @@ class Polls:
         is_expected, has_changed = metadata.ends_interval(now_ms), metadata.has_changed
         if metadata.has_slept(now_ms) or is_expected or has_changed:
             self._due.set("metadata", now_ms)
-        self._poll("metadata", metadata.watch, metadata.interval_ms(now_ms), now_ms, read)
+
+        def read_and_note() -> bool | None:
+            found = read()
+            metadata.was_answered(now_ms)
+            return found
+
+        self._poll("metadata", metadata.watch, metadata.interval_ms(now_ms), now_ms, read_and_note)
         if has_changed:
             metadata.was_read()
 

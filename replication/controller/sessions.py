@@ -103,11 +103,17 @@ def _nothing() -> None:
     """Nobody reads metadata sooner."""
 
 
+def _is_current(_broker_id: int, _broker_epoch: int) -> bool:
+    """Nobody is known to be fenced."""
+    return True
+
+
 class PeerBeats:
     """One broker's. Any thread may use it; times are of its process's monotonic clock, in ms.
 
     send             calls the listeners of these registrations, broker epochs by id, and passes their answers to
                      `took`; it does not block. None: nobody can be called
+    is_current       whether a registration is live, by this broker's own metadata
     on_newer         called when a peer has folded more metadata than this broker
     metadata_offset, metadata_version  what this broker's loop has folded, and polls on from; it sets them
 
@@ -122,6 +128,7 @@ class PeerBeats:
 
     def __init__(self) -> None:
         self.send: Callable[[Beat, Mapping[int, int], int], None] | None = None
+        self.is_current: Callable[[int, int], bool] = _is_current
         self.on_newer: Callable[[], None] = _nothing
         self.metadata_offset = self.metadata_version = -1
         self.newest_offset = -1

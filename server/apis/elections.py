@@ -23,6 +23,10 @@ from stratalog.wire.messages.values import Values
 _ELECTION_TYPES = {0: ElectionType.PREFERRED, 1: ElectionType.UNCLEAN}
 
 
+ACLS_AGE_MS = 60_000
+"""The age of the ACLs at most by which a beat is accepted."""
+
+
 class ElectionApis(ApiFamily):
     def apis(self) -> Iterable[Api]:
         return [
@@ -59,10 +63,13 @@ def _elections_refused(call: Call, error: StratalogError) -> Values:
 
 class HeartbeatApis(ApiFamily):
     def apis(self) -> Iterable[Api]:
-        return [Api(ApiKey.BROKER_HEARTBEAT, self._heartbeat, error_only, is_quick=True)]
+        return [Api(ApiKey.BROKER_HEARTBEAT, self._heartbeat, error_only)]
 
     def _heartbeat(self, call: Call) -> Values:
-        self._broker.check(call, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
+        """Beats come all the time: they are no reason to read metadata, which may be paid, but now and then."""
+        self._broker.image(ACLS_AGE_MS)
+        with self._broker.cached_metadata():
+            self._broker.check(call, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
         beats, request = self._broker.beats, call.request
         if beats is None:
             raise InvalidRequestError(f"broker {self._broker.broker_id} takes no heartbeats here")
@@ -71,6 +78,6 @@ class HeartbeatApis(ApiFamily):
         return {
             "error_code": None,
             "is_caught_up": beat.metadata_offset >= beats.metadata_offset,
-            "is_fenced": not self._broker.view.image.is_current(beat.broker_id, beat.broker_epoch),
+            "is_fenced": not beats.is_current(beat.broker_id, beat.broker_epoch),
             "should_shut_down": False,
         }

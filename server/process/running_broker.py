@@ -45,6 +45,7 @@ _LOG = line_logger("stratalog.cluster")
 
 START_WAIT_MS = 60_000
 TRY_AGAIN_S = 0.1
+REGISTERED_WAIT_S = 0.1
 JOIN_WAIT_S = 30
 END_WAIT_S = 20
 """Longest time of each part of a broker's end: a root that answers nothing must not keep the process."""
@@ -157,6 +158,7 @@ class RunningBroker:
             )
             self.controller.beats = self.beats
             self.beats.on_newer = self.broker.expect_metadata
+            self.beats.is_current = self._is_current
             copying, config = beside(upkeep.at(identity.root, shared.metadata_root)), shared.config
             interval_ms = config.stratalog_metadata_backup_interval_ms
             self._copies = BackupCopies(identity.root, shared.metadata_root, copying, interval_ms)
@@ -213,10 +215,15 @@ class RunningBroker:
         broker.wakeup.wait_ms(broker.wait_ms(moved=moved))
 
     def _run_controller(self) -> None:
+        self._try(self._fold_ahead)
         while not self._is_over():
-            if self.registered.is_set():
+            if self.registered.wait(REGISTERED_WAIT_S):
                 self._try(self._control)
-            self._is_ending.wait(self.controller.poll_interval_ms / 1000)
+                self._is_ending.wait(self.controller.poll_interval_ms / 1000)
+
+    def _fold_ahead(self) -> None:
+        """Read the metadata log while the broker registers: the first step finds it folded."""
+        self.controller.metadata.refresh_image()
 
     def _control(self) -> None:
         self.controller.step(self.broker.epoch_to_give_up())
@@ -238,6 +245,9 @@ class RunningBroker:
             self.failure = errors.UnknownServerError(f"{type(defect).__name__}: {defect}")
             _LOG.exception("broker %d", self.broker.broker_id)
         self._is_ending.wait(TRY_AGAIN_S)
+
+    def _is_current(self, broker_id: int, broker_epoch: int) -> bool:
+        return self.broker.metadata.image.is_current(broker_id, broker_epoch)
 
     def _send_beats(self, beat: Beat, peers: Mapping[int, int], now_ms: int) -> None:
         for peer in peers.items():

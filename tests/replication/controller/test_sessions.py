@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-from stratalog.replication.controller.sessions import SessionObserver, encode_session, session_path
+from stratalog.replication.controller.sessions import Beat, PeerBeats, SessionObserver, encode_session, session_path
 
 TIMEOUT_MS, GAP_MS_MAX = 9_000, 3_000
 
@@ -96,3 +96,43 @@ def test_every_beat_is_another_object() -> None:
     assert session_path(3) == "sessions/3"
     assert len({encode_session(7, "run", beat) for beat in range(100)}) == 100
     assert json.loads(encode_session(7, "run", 2)) == {"broker_epoch": 7, "incarnation_id": "run", "beat": 2}
+
+
+def test_a_beat_over_a_listener_counts_as_a_change_from_when_it_came() -> None:
+    seen = observer()
+    for now_ms in range(0, 60_000, 1_000):
+        assert seen.observe(now_ms, {}, {1: now_ms - 400}) == set()
+    expired = [seen.observe(now_ms, {1: b"old"}, {1: 58_600}) for now_ms in range(60_000, 69_000, 500)]
+    assert expired[:16] == [set()] * 16
+    assert expired[16] == {1}  # at 68,000, since nothing came after 58,600
+
+
+def test_an_object_that_was_not_read_while_beats_came_is_no_sign_of_life_until_it_changes() -> None:
+    """Its broker may have written it long before its last beat."""
+    seen = observer()
+    polled(seen, range(0, 3_000, 1_000), {1: b"first"})
+    for now_ms in range(3_000, 30_000, 1_000):
+        seen.observe(now_ms, {}, {1: now_ms})
+    lives = observer()
+    for watched, later in ((seen, b"second"), (lives, b"third")):
+        for now_ms in range(3_000, 30_000, 1_000):
+            watched.observe(now_ms, {}, {1: now_ms})
+        for now_ms in range(30_000, 36_000, 1_000):
+            assert watched.observe(now_ms, {1: b"second"}, {1: 29_000}) == set()
+        found = [watched.observe(now_ms, {1: later}, {1: 29_000}) for now_ms in range(36_000, 39_000, 1_000)]
+        assert found[-1] == ({1} if watched is seen else set())
+
+
+def test_a_beat_counts_for_the_registration_that_sent_it() -> None:
+    beats = PeerBeats()
+    beats.hears(Beat(2, 7, 0), 100)
+    assert (beats.heard_ms(2, 7), beats.heard_ms(2, 8), beats.heard_ms(3, 7)) == (100, None, None)
+
+
+def test_who_hears_of_newer_metadata_reads_them() -> None:
+    beats, reads = PeerBeats(), []
+    beats.on_newer = lambda: reads.append("now")
+    beats.metadata_offset = 5
+    for offset in (4, 5, 6):
+        beats.hears(Beat(2, 7, offset), 100)
+    assert (reads, beats.newest_offset) == (["now"], 6)

@@ -13,6 +13,7 @@ from stratalog.replication.broker.broker import Broker
 from stratalog.replication.broker.hosted_replicas import BrokerIdentity
 from stratalog.replication.broker_root import folder_here
 from stratalog.replication.config import BrokerConfig
+from stratalog.replication.controller.sessions import PeerBeats
 from stratalog.replication.coordinator.runtime.remote_appends import Peer
 from stratalog.replication.threads.free_memory import keep_little_free_memory
 from stratalog.replication.threads.interpreter import share_interpreter
@@ -94,6 +95,11 @@ class BrokerServer:
     @property
     def broker(self) -> Broker:
         return self._host.running[self.properties.broker_id].broker
+
+    @property
+    def beats(self) -> PeerBeats:
+        """What it hears of brokers of other processes."""
+        return self._host.beats(self.properties.broker_id)
 
     @property
     def failure(self) -> StratalogError | None:

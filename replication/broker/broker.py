@@ -129,7 +129,7 @@ class Broker:
         loop, own, prices = self._loop, self.root, price_book(self.config.stratalog_prices)
 
         def price_of(state: PartitionRecord) -> float:
-            domain = loop.metadata.image.storage_domains.get(state.domain)
+            domain = loop.metadata.image.storage_domains.get(state.domain_of(loop.broker_id))
             listed = prices.of_root(own if domain is None else domain.url)
             return 0.0 if listed is None else listed.prices.get(WRITE, 0.0)
 

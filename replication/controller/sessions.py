@@ -140,7 +140,11 @@ class PeerBeats:
         """A beat has come."""
         self._heard[beat.broker_id] = (beat.broker_epoch, now_ms)
         self.newest_offset = max(self.newest_offset, beat.metadata_offset)
-        if beat.metadata_offset > self.metadata_offset:
+        self.folded_beside(beat.metadata_offset)
+
+    def folded_beside(self, metadata_offset: int) -> None:
+        """Another part of the process, or another broker, has folded the metadata log to this end."""
+        if metadata_offset > self.metadata_offset:
             self.on_newer()
 
     def heard_ms(self, broker_id: int, broker_epoch: int) -> int | None:

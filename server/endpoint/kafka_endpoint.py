@@ -90,7 +90,9 @@ class KafkaEndpoint:
         io = self._io[broker_id] = IoThreads(self._config.num_io_threads, self._queued, f"kafka-{broker_id}-io")
         handler = self._handlers[broker_id] = KafkaHandler(cluster, broker_id, config=self._config, io=io)
         handler.broker.metrics = cluster.counters(broker_id)
-        handler.broker.beats = cluster.beats(broker_id)
+        beats = handler.broker.beats = cluster.beats(broker_id)
+        if beats is not None:
+            handler.broker.view.on_folded = beats.folded_beside
         cluster.when_published(broker_id, handler.broker.view.changes.wake)
         bound = self._bound[broker_id]
         security, keep = self._security_of(bound, handler, io), None if audit is None else audit.put

@@ -53,6 +53,8 @@ class ClusterTopology(ImageTopology):
         self._folds = SharedRead(self._fold)
         self._folded_ms: int | None = None
         """When the last fold began. Invariant: None where a commit is known that it may not have seen."""
+        self.on_folded: Callable[[int], None] = lambda _offset: None
+        """Called with the end of the metadata log when this view has folded more of it. It must not block."""
         try:
             self.refresh()
         except LogDirNotFoundError as reason:
@@ -103,6 +105,7 @@ class ClusterTopology(ImageTopology):
             raise
         if changed:
             self._forget_topology()
+            self.on_folded(self.metadata.next_offset)
 
     def _refold(self, reason: TableReplacedError) -> bool:
         """The metadata root lost its newest commits, which this view had folded, as in a power cut before their sync.
@@ -128,6 +131,7 @@ class ClusterTopology(ImageTopology):
                 self._refold(reason)
                 response = self.metadata.propose(decide)
             self._forget_topology()
+            self.on_folded(self.metadata.next_offset)
             return response
 
     def producer_ids(self) -> Iterator[int]:

@@ -17,6 +17,7 @@ from stratalog.server.endpoint.kafka_endpoint import KafkaEndpoint
 from stratalog.server.process.broker_properties import BrokerProperties
 from stratalog.server.process.broker_server import BrokerServer
 from stratalog.server.remote.heartbeats import RemoteBeats
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.clock import SystemClock
 from tests.server.remote.test_brokers_apart import CALLS_OF_BROKERS, SETTINGS, secured
 from tests.waiting import wait_until
@@ -69,6 +70,18 @@ def test_a_beat_is_heard_at_the_listener_for_brokers(tmp_path: Path) -> None:
         heard = broker.server.beats
         assert heard.heard_ms(2, 77) is not None
         assert heard.newest_offset == 10_000
+
+
+def test_a_view_reports_what_it_folds_and_what_it_commits(tmp_path: Path) -> None:
+    """The broker's loop then reads it, and announces it to the others."""
+    with called(tmp_path, {}) as broker:
+        view, offsets = ClusterView(broker.server.properties.metadata_root), list[int]()
+        view.on_folded = offsets.append
+        Admin(view.root).create_topic("t", 1, 1)
+        view.refresh()
+        assert offsets == [view.metadata.next_offset]
+        next(view.producer_ids())
+        assert offsets[1:] == [view.metadata.next_offset]
 
 
 @pytest.mark.slow

@@ -42,6 +42,9 @@ class NoBrokers:
     def hosts(self, _broker_id: int) -> bool:
         return False
 
+    def beats(self, _broker_id: int) -> None:
+        """Nobody beats."""
+
     def counters(self, _broker_id: int) -> BrokerMetrics:
         return BrokerMetrics()
 

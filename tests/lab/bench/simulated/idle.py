@@ -1,4 +1,4 @@
-"""simulated_idle: what a cluster costs while nobody uses it, by purpose; `simulated_wake`: how soon it serves.
+"""simulated_idle: what a cluster costs while nobody uses it, by purpose; simulated_wake: how soon it serves again.
 
 I/O: versitygw behind a relay that answers as late as a store elsewhere, and three broker processes of ours. Nothing is
 asked by this process while the brokers are measured: their own counts are read at their metrics ports.
@@ -15,10 +15,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from stratalog import Admin, Producer
+from deltalake import DeltaTable
+
+from stratalog import Admin, Producer, TopicPartition
 from stratalog.replication.price_lists import price_book
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.metering.prices import PriceList
 from tests.lab.bench.lab import BROKERS, Lab, Outcome, show
+from tests.lab.bench.measures import Row, Spread
 from tests.lab.bench.simulated.figures import Billed, rows_of_idle
 from tests.lab.real.harness import broker_processes
 from tests.lab.real.harness.broker_processes import LAUNCHER, ServerProcess
@@ -33,7 +37,7 @@ _REQUESTS, _LABELS = "stratalog_store_requests_total{", re.compile(r'(\w+)="([^"
 
 
 class BucketBroker(ServerProcess):
-    """A broker process whose root lies in a bucket, with a listener."""
+    """A broker process with a listener, whose root lies at a URL, mostly in a bucket."""
 
     def __init__(self, folder: Path, url: str, broker_id: int) -> None:
         self.metrics_port = free_port()
@@ -120,12 +124,50 @@ def _sum_of(brokers: Sequence[BucketBroker]) -> Counter[tuple[str, str]]:
     return found
 
 
-def _first_records(root: str, partitions: int) -> None:
-    Admin(root).create_topic("idle", partitions, BROKERS, None, min_insync_replicas=2)
+def _first_records(root: str, partitions: int, replicas: int = BROKERS) -> None:
+    Admin(root).create_topic("idle", partitions, replicas, None, min_insync_replicas=min(replicas, 2))
     with Producer(root, acks="all") as producer:
         sent = [producer.send("idle", b"first", partition=number) for number in range(partitions)]
         for each in sent:
             each.result(TIMEOUT_S)
 
 
-BENCHES: Mapping[str, Callable[[Lab], Outcome]] = {"simulated_idle": simulated_idle}
+def simulated_wake(lab: Lab) -> Outcome:
+    """From the start of a broker's process, after all were stopped, to its first acknowledgement. What was stored is
+    read by deltalake in between."""
+    _prices()
+    took: dict[str, list[float]] = {"bucket": [], "local disks": []}
+    for _ in range(lab.rounds):
+        folder = lab.folder / lab.fresh("wake")
+        with _bucket(PROFILE) as url:
+            took["bucket"].append(_wake_ms(folder, url))
+        took["local disks"].append(_wake_ms(folder, str(folder / "local")))
+        show(f"simulated_wake: {', '.join(f'{place} {times[-1]:.0f} ms' for place, times in took.items())}")
+    return Outcome(
+        [
+            Row("simulated_wake", place, "ms", True, Spread.of(times), None, more={"delay": PROFILE})
+            for place, times in took.items()
+        ],
+        (
+            f"`simulated_wake`: a broker process with {IDLE_PARTITIONS} partitions; each request to the bucket {PROFILE}.",
+        ),
+    )
+
+
+def _wake_ms(folder: Path, url: str) -> float:
+    root, named = f"{url}/metadata", TopicPartition("idle", 0)
+    broker = BucketBroker(folder, url, 1)
+    with broker:
+        _first_records(root, IDLE_PARTITIONS, replicas=1)
+        assert broker.stop() == 0
+        table_root = ClusterView(root).replica_root(named, 1)
+        rows = DeltaTable(f"{table_root}/{named}").to_pyarrow_table().num_rows
+        assert rows == 1, f"{rows} rows are read while no broker runs"
+        begun_s = time.perf_counter()
+        broker.start()
+        with Producer(root, acks="all") as producer:
+            producer.send("idle", b"again", partition=0).result(TIMEOUT_S)
+        return 1_000 * (time.perf_counter() - begun_s)
+
+
+BENCHES: Mapping[str, Callable[[Lab], Outcome]] = {"simulated_idle": simulated_idle, "simulated_wake": simulated_wake}

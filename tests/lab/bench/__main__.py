@@ -11,7 +11,8 @@
 --soak                    a log after 100,000 commits, disk under load, and a busy log's files and memory: ours
                           alone, without the peer
 --cloud                   ours alone in a simulated bucket, three copies and one table: simulated_fast, _slow, _express,
-                          simulated_fast_domain …; needs versitygw (`make test-s3`)
+                          simulated_fast_domain …; simulated_idle, what three idle brokers cost a month, and
+                          simulated_wake, how soon one serves; needs versitygw (`make test-s3`)
 --minutes 30, --commits-per-s 400   of `busy_log`
 --report docs             write BENCHMARKS.md and its charts there
 """

@@ -148,9 +148,7 @@ def simulated_wake(lab: Lab) -> Outcome:
             Row("simulated_wake", place, "ms", True, Spread.of(times), None, more={"delay": PROFILE})
             for place, times in took.items()
         ],
-        (
-            f"`simulated_wake`: a broker process with {IDLE_PARTITIONS} partitions; each request to the bucket {PROFILE}.",
-        ),
+        (f"`simulated_wake`: a broker process, {IDLE_PARTITIONS} partitions; a request to the bucket: {PROFILE}.",),
     )
 
 

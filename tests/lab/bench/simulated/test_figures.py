@@ -8,7 +8,7 @@ from stratalog.replication.price_lists import price_book
 from stratalog.storage.metering.calls import StoreCalls
 from stratalog.storage.metering.prices import PriceList
 from tests.lab.bench.report import table
-from tests.lab.bench.simulated.figures import CloudRound, Span, rows_of_rounds
+from tests.lab.bench.simulated.figures import CloudRound, Span, rows_of_idle, rows_of_rounds
 
 COMMIT = "orders-0/_delta_log/00000000000000000007.json"
 
@@ -58,3 +58,14 @@ def test_every_row_says_that_it_is_simulated_and_names_its_prices(one: CloudRoun
 def test_a_list_without_prices_makes_no_row(one: CloudRound) -> None:
     with pytest.raises(ValueError, match="adls-gen2 lacks write, read"):
         rows_of_rounds("simulated_fast", [one], prices_of("az://a"))
+
+
+def test_an_idle_month_is_shown_by_purpose() -> None:
+    rounds = [{("session", "write"): 12, ("session", "read"): 30, ("poll", "read"): 0}, {("inbox", "list"): 6}]
+    rows = {row.of: row.ours for row in rows_of_idle("simulated_idle", rounds, 120, prices_of("s3://a"))}
+    month_s = 30 * 86_400
+    session = (12 * 5e-6 + 30 * 0.4e-6) / 120 * month_s
+    assert set(rows) == {"a month", "session", "inbox"}
+    assert (rows["session"].least, rows["session"].most) == pytest.approx((0, session))
+    assert rows["a month"].most == pytest.approx(session)
+    assert rows["inbox"].most == pytest.approx(6 * 5e-6 / 120 * month_s)

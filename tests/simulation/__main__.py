@@ -4,6 +4,7 @@
 --coordinated 1000              seeds with groups and transactions after these; by default a twentieth
 --domains 1000                  seeds whose topics are in a storage domain; by default a twentieth
 --moves 1000                    seeds whose topics move between roots and domains; by default a twentieth
+--killed 700                    seeds with some 15 kills each in a storage domain; by default none
 --hash-seeds 5                  all of these once for each of so many hash seeds: the order of a set of names is part of
                                 a run's history. The first one is PYTHONHASHSEED, or drawn
 --pin [NAME …] [--write]        the first seed that finds a bug, with that rule switched off, searched from the first
@@ -26,7 +27,7 @@ from multiprocessing import get_context
 from typing import NamedTuple
 
 from tests.simulation.coordinators.coordinated import run_coordinated
-from tests.simulation.run import Outcome, run_in_domain, run_seeds, run_with_moves
+from tests.simulation.run import Outcome, run_in_domain, run_killed_in_domain, run_seeds, run_with_moves
 from tests.simulation.search import BUGS, pin, pinned, state_first_seeds
 
 SEEDS_A_TASK = 25
@@ -57,6 +58,7 @@ def main() -> int:
     parser.add_argument("--coordinated", type=int, default=None)
     parser.add_argument("--domains", type=int, default=None)
     parser.add_argument("--moves", type=int, default=None)
+    parser.add_argument("--killed", type=int, default=0)
     parser.add_argument("--hash-seeds", type=int, default=1)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--pin", nargs="*", choices=list(BUGS), metavar="NAME")
@@ -83,11 +85,13 @@ def _run_under(hash_seed: int, arguments: argparse.Namespace) -> int:
     coordinated = arguments.seeds // 20 if arguments.coordinated is None else arguments.coordinated
     domains = arguments.seeds // 20 if arguments.domains is None else arguments.domains
     moves = arguments.seeds // 20 if arguments.moves is None else arguments.moves
+    killed = arguments.killed
     kinds = (
         Kind("", "--coordinated 0 --domains 0 --moves 0 --seeds 1", run_seeds, arguments.seeds),
         Kind("coordinated ", "--seeds 0 --domains 0 --moves 0 --coordinated 1", run_coordinated, coordinated),
         Kind("domain ", "--seeds 0 --coordinated 0 --moves 0 --domains 1", run_in_domain, domains),
         Kind("moving ", "--seeds 0 --coordinated 0 --domains 0 --moves 1", run_with_moves, moves),
+        Kind("killed ", "--seeds 0 --coordinated 0 --domains 0 --moves 0 --killed 1", run_killed_in_domain, killed),
     )
     return max([_run_all(kind, hash_seed, arguments) for kind in kinds if kind.seeds], default=0)
 
@@ -116,7 +120,7 @@ def _run_all(kind: Kind, hash_seed: int, arguments: argparse.Namespace) -> int:
         f"hash seed {hash_seed}: {totals.runs} {kind.name}runs, {totals.steps} steps "
         f"(least {totals.steps_min}, mean {totals.steps // totals.runs}), "
         f"{totals.acked} records acknowledged, {totals.answered} coordinators' decisions, "
-        f"{totals.leader_epochs} leader changes, {totals.violations} violations, "
+        f"{totals.leader_epochs} leader changes, {totals.kills} kills, {totals.violations} violations, "
         f"{minutes:.1f} minutes with {workers} workers: {totals.runs / minutes / workers:.0f} runs a minute and core",
         flush=True,
     )
@@ -129,7 +133,7 @@ class _Totals:
 
     def __init__(self, again: str) -> None:
         self._again = again
-        self.runs = self.steps = self.acked = self.answered = self.leader_epochs = self.violations = 0
+        self.runs = self.steps = self.acked = self.answered = self.leader_epochs = self.violations = self.kills = 0
         self.steps_min = sys.maxsize
 
     def take(self, outcome: Outcome) -> None:
@@ -139,6 +143,7 @@ class _Totals:
         self.acked += outcome.acked
         self.answered += outcome.answered
         self.leader_epochs += outcome.leader_epochs
+        self.kills += outcome.kills
         if outcome.violation is None:
             return
         self.violations += 1

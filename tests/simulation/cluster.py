@@ -231,6 +231,7 @@ class SimCluster:
             METADATA_ROOT, self.scheduler, self.clock, self._metadata_created, lambda _table, _files, _path: None
         )
         self.hosts = {i: self._host(i) for i in range(1, setting.brokers + 1)}
+        self.kills = 0
         self.domains = {name: self._domain(name) for name in DOMAINS}
         self.invariants = Invariants(
             {
@@ -620,6 +621,7 @@ class SimCluster:
     def crash(self, broker_id: int) -> None:
         """The process dies; its fetch tasks, elsewhere in the Spark cluster, live on as zombies."""
         host = self.hosts[broker_id]
+        self.kills += 1
         self.log_event(f"crash of broker {broker_id}")
         if host.broker is not None:
             self.on_crash(host.broker)

@@ -37,13 +37,16 @@ from tests.simulation.cluster import (
 )
 from tests.simulation.endpoint.endpoints import Endpoints
 from tests.simulation.erasures.eraser import Eraser
-from tests.simulation.faults import CUT_DOMAIN, DOMAIN_AWAY, Faults
+from tests.simulation.faults import CUT_DOMAIN, DOMAIN_AWAY, TWO_CRASH, Faults
 from tests.simulation.inbox.sink import Sink
 from tests.simulation.invariants import Violation
+from tests.simulation.leftovers import check_nothing_is_orphaned
 from tests.simulation.shadow import Shadow
 from tests.simulation.troubles import make_trouble, restart
 
 DURATION_MS = 1_300
+KILLED_MS = 4_000
+"""That of a run with many kills."""
 STEPS_MIN = 300
 """The fewest steps of a run: it lasts longer if its hosts are down or paused for long."""
 TROUBLE_MS_MAX = 60_000
@@ -88,7 +91,8 @@ QUICK_METADATA = LogConfig.from_properties(
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended; `violation` None means that all invariants held. `answered`: decisions of coordinators."""
+    """How a run ended; `violation` None means that all invariants held. `answered`: decisions of coordinators; `kills`:
+    processes of brokers that were killed."""
 
     seed: int
     steps: int
@@ -97,6 +101,7 @@ class Outcome:
     violation: Violation | None
     story: tuple[str, ...]
     answered: int = 0
+    kills: int = 0
 
 
 def setting_of(seed: int) -> Setting:
@@ -149,6 +154,9 @@ def simulate(
             if workload is not None:
                 answered = workload.acked_count
                 workload.check_end()
+            if sim.setting.in_domain:
+                sim.scheduler.kill(list(sim.scheduler.actors))
+                check_nothing_is_orphaned(sim)
         except Violation as found:
             violation = found
         sim.scheduler.kill(list(sim.scheduler.actors))
@@ -161,6 +169,7 @@ def simulate(
         violation,
         tuple(sim.event_log),
         answered,
+        sim.kills,
     )
 
 
@@ -170,6 +179,28 @@ def in_domain(seed: int) -> Outcome:
     weights = {CUT_DOMAIN: rng.choice([0, 1, 3]), DOMAIN_AWAY: rng.choice([0, 0, 1])}
     faults.weights = {**faults.weights, **weights}
     return simulate(seed, faults=faults, setting=replace(setting_of(seed), in_domain=True, endpoint=False))
+
+
+def killed_in_domain(seed: int) -> Outcome:
+    """A run in a storage domain in which brokers are killed several times a second, also while they upload."""
+    rng = Random(-17_000_023 - seed)
+    faults = Faults(
+        switch=rng.choice([0.1, 0.2, 0.4]),
+        park=rng.choice([0.0, 0.002]),
+        lost_request=rng.choice([0.0, 0.005, 0.02]),
+        lost_answer=rng.choice([0.0, 0.003]),
+        late=0.8,
+        doubled=rng.choice([0.0, 0.05, 0.3]),
+        trouble_ms=100,
+        weights={"crash": 8, "restart all": 3, TWO_CRASH: 1},
+    )
+    setting = replace(setting_of(seed), in_domain=True, endpoint=False)
+    return simulate(seed, duration_ms=KILLED_MS, faults=faults, setting=setting)
+
+
+def run_killed_in_domain(first_seed: int, count: int) -> list[Outcome]:
+    """As `run_seeds`, with many kills in a storage domain."""
+    return _run_each(killed_in_domain, first_seed, count)
 
 
 def run_in_domain(first_seed: int, count: int) -> list[Outcome]:

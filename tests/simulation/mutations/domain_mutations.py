@@ -22,6 +22,7 @@ from stratalog.storage.errors import StoreUnavailableError, StratalogError
 from stratalog.storage.files.data_file import DataFile
 from stratalog.storage.log.append import Appended
 from stratalog.storage.upkeep.chore import UpkeepDone, UpkeepView
+from stratalog.storage.upkeep.chores import Vacuum
 from stratalog.storage.upkeep.merge_plan import MergePlan
 from stratalog.storage.upkeep.merging import Merging
 from tests.simulation.clients import Admin
@@ -152,6 +153,11 @@ def _cut_off(rng: Random) -> Faults:
     return replace(mix(cut_from_domain=1)(rng), trouble_ms=9_000, park=0.0)
 
 
+def unnamed_files_stay() -> AbstractContextManager[object]:
+    """Nothing looks for files that no commit names."""
+    return patch.object(Vacuum, "begin", lambda *_: None)
+
+
 DOMAIN_MUTATIONS: Mapping[str, Mutation] = {
     "append without epoch in a domain": Mutation(
         no_epoch_check_on_commits,
@@ -209,4 +215,10 @@ DOMAIN_MUTATIONS: Mapping[str, Mutation] = {
     ),
     "leaders keep their domain": Mutation(leaders_keep_their_domain, ("GivesWay",), _cut_off, IN_DOMAIN, 30_000),
     "offline replicas join": Mutation(offline_replicas_join, ("InSyncCanServe",), _cut_off, IN_DOMAIN, 15_000),
+    "unnamed files stay": Mutation(
+        unnamed_files_stay,
+        ("NothingOrphaned",),
+        _late(crash=3, restart_all=2),
+        Setting(in_domain=True, upkeep=QUICK_UPKEEP),
+    ),
 }

@@ -17,22 +17,13 @@ from deltalake import DeltaTable
 
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.server.view.cluster_view import ClusterView
-from stratalog.storage.cadence import DAY_MS
 from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.delta.delta_table import DeltaLogTable
-from stratalog.storage.delta.removed import is_list, listed_files, producers_path
 from stratalog.storage.log.partition_log import PartitionLog
-from stratalog.storage.log.state import live_paths
 from stratalog.storage.objects.opened import open_store
 from stratalog.storage.objects.port import ObjectStore
-from stratalog.storage.topic_config import LogConfig
-from stratalog.storage.upkeep.chore import UpkeepLimits
-from stratalog.storage.upkeep.upkeep import Upkeep
+from tests.storage.leftovers import KEEPS_ALL, clean_later, named_by
 
-LATER_MS = 9 * DAY_MS
-"""The time after which nothing is within its grace: the vacuum keeps unnamed files for a week."""
-KEEPS_ALL = LogConfig.from_properties({"retention.ms": "-1", "cleanup.policy": "delete"})
-STEPS_MAX = 200
 _LOG_FILE = re.compile(r"_delta_log/(\d{20})\.(?:json|checkpoint\.parquet)")
 _POINTER = "_delta_log/_last_checkpoint"
 
@@ -90,16 +81,6 @@ def first_of_row(paths: Collection[str], version: int) -> int:
     return version
 
 
-def clean_later(log: PartitionLog) -> None:
-    """Have the product do all upkeep of a log that is due in nine days. AssertionError when it finds no end."""
-    upkeep, now_ms = Upkeep(log, UpkeepLimits()), SystemClock().wall_ms()
-    upkeep.step(now_ms, log.log_end_offset, log.leader_epoch)  # the vacuum waits for its next interval
-    for _ in range(STEPS_MAX):
-        if upkeep.step(now_ms + LATER_MS, log.log_end_offset, log.leader_epoch) is None:
-            return
-    raise AssertionError(f"{log.name}: {STEPS_MAX} steps of upkeep were not enough")
-
-
 def log_at(store: ObjectStore, table: str) -> PartitionLog:
     """The log of a table as of now."""
     ids = RandomIds()
@@ -119,7 +100,7 @@ def leftovers_of(url: str, *, cleans: Callable[[str], bool] = lambda _table: Fal
     logs = {name: log_at(store, name) for name in tables if _is_log(name)}
     for name, log in logs.items():
         if cleans(name):
-            clean_later(log)
+            clean_later(log, SystemClock().wall_ms())
             log.refresh()
     if logs:
         paths = [meta.path for meta in store.list("")]
@@ -145,15 +126,7 @@ def _named(url: str, table: str, log: PartitionLog | None) -> tuple[int, set[str
     if log is None:
         delta = DeltaTable(f"{url}/{table}")
         return delta.version(), {uri.partition(f"/{table}/")[2] for uri in delta.file_uris()}
-    state = log.state
-    listed = {
-        path
-        for each in state.removed
-        if is_list(each)
-        for path, _ in listed_files(log.table.read_object(each), f"{table}/{each}")
-    }
-    named = live_paths(state.files) | set(state.removed) | listed | {producers_path(state.producers_number)}
-    return log.version, named
+    return log.version, named_by(log)
 
 
 KNOWN: Sequence[tuple[str, str]] = (

@@ -12,11 +12,13 @@ from stratalog.clients.spark.source.gaps import explained_end
 from stratalog.clients.typed_tables.config import TypedTableConfig, WriteMode, write_mode
 from stratalog.jobs.topics.configs import main as configs_tool
 from stratalog.jobs.topics.topics import main as topics_tool
+from stratalog.replication.metadata.storage_domains import DOMAIN_CONFIG
 from stratalog.server.process import broker_host
 from stratalog.storage.errors import InvalidRecordError, RecordTooLargeError
 from stratalog.storage.log.cleaner_checkpoint import CleanerCheckpoint
 from stratalog.storage.records import TopicPartition
 from stratalog.storage.topic_config import LONG_MAX
+from tests import domains
 from tests.waiting import wait_until
 
 GIVEN = {
@@ -89,6 +91,7 @@ def test_what_stands_in_topics_toml_is_known_to_clients(tmp_path: Path, monkeypa
         Admin(started).create_topic("t", 1, 1)
         view = ClusterView(started.root)
         view.refresh()
-        assert view.topic_config("t").overrides == {"cleanup.policy": "compact", "segment.files.max": "7"}
+        placed = {DOMAIN_CONFIG: domains.NAME} if domains.IS_ON else {}
+        assert view.topic_config("t").overrides == {"cleanup.policy": "compact", "segment.files.max": "7", **placed}
         with Producer(started.root) as producer, pytest.raises(InvalidRecordError):
             producer.send("t", b"without a key").result(30)

@@ -3,6 +3,7 @@
 --seeds 20000 --first-seed 0    every seed must hold all invariants; if one does not, exit 1 with its events
 --coordinated 1000              seeds with groups and transactions after these; by default a twentieth
 --domains 1000                  seeds whose topics are in a storage domain; by default a twentieth
+--coordinated-domains 50        of those with groups and transactions; by default a twentieth of those
 --moves 1000                    seeds whose topics move between roots and domains; by default a twentieth
 --killed 700                    seeds with some 15 kills each in a storage domain; by default none
 --hash-seeds 5                  all of these once for each of so many hash seeds: the order of a set of names is part of
@@ -26,7 +27,7 @@ from functools import partial
 from multiprocessing import get_context
 from typing import NamedTuple
 
-from tests.simulation.coordinators.coordinated import run_coordinated
+from tests.simulation.coordinators.coordinated import run_coordinated, run_coordinated_in_domain
 from tests.simulation.run import Outcome, run_in_domain, run_killed_in_domain, run_seeds, run_with_moves
 from tests.simulation.search import BUGS, pin, pinned, state_first_seeds
 
@@ -57,6 +58,7 @@ def main() -> int:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--coordinated", type=int, default=None)
     parser.add_argument("--domains", type=int, default=None)
+    parser.add_argument("--coordinated-domains", type=int, default=None)
     parser.add_argument("--moves", type=int, default=None)
     parser.add_argument("--killed", type=int, default=0)
     parser.add_argument("--hash-seeds", type=int, default=1)
@@ -86,10 +88,17 @@ def _run_under(hash_seed: int, arguments: argparse.Namespace) -> int:
     domains = arguments.seeds // 20 if arguments.domains is None else arguments.domains
     moves = arguments.seeds // 20 if arguments.moves is None else arguments.moves
     killed = arguments.killed
+    in_both = arguments.coordinated_domains
     kinds = (
         Kind("", "--coordinated 0 --domains 0 --moves 0 --seeds 1", run_seeds, arguments.seeds),
         Kind("coordinated ", "--seeds 0 --domains 0 --moves 0 --coordinated 1", run_coordinated, coordinated),
         Kind("domain ", "--seeds 0 --coordinated 0 --moves 0 --domains 1", run_in_domain, domains),
+        Kind(
+            "coordinated domain ",
+            "--seeds 0 --coordinated-domains 1",
+            run_coordinated_in_domain,
+            domains // 20 if in_both is None else in_both,
+        ),
         Kind("moving ", "--seeds 0 --coordinated 0 --domains 0 --moves 1", run_with_moves, moves),
         Kind("killed ", "--seeds 0 --coordinated 0 --domains 0 --moves 0 --killed 1", run_killed_in_domain, killed),
     )

@@ -175,9 +175,7 @@ def simulate(
 
 def in_domain(seed: int) -> Outcome:
     """A run whose topics are in a storage domain that the brokers share."""
-    faults, rng = Faults.drawn(Random(seed)), Random(-13_000_027 - seed)
-    weights = {CUT_DOMAIN: rng.choice([0, 1, 3]), DOMAIN_AWAY: rng.choice([0, 0, 1])}
-    faults.weights = {**faults.weights, **weights}
+    faults = with_domain_troubles(Faults.drawn(Random(seed)), seed)
     return simulate(seed, faults=faults, setting=replace(setting_of(seed), in_domain=True, endpoint=False))
 
 
@@ -201,6 +199,13 @@ def killed_in_domain(seed: int) -> Outcome:
 def run_killed_in_domain(first_seed: int, count: int) -> list[Outcome]:
     """As `run_seeds`, with many kills in a storage domain."""
     return _run_each(killed_in_domain, first_seed, count)
+
+
+def with_domain_troubles(faults: Faults, seed: int) -> Faults:
+    """This mix, with the troubles of a storage domain."""
+    rng = Random(-13_000_027 - seed)
+    weights = {CUT_DOMAIN: rng.choice([0, 1, 3]), DOMAIN_AWAY: rng.choice([0, 0, 1])}
+    return replace(faults, weights={**faults.weights, **weights})
 
 
 def run_in_domain(first_seed: int, count: int) -> list[Outcome]:

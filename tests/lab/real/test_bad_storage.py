@@ -33,6 +33,7 @@ from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.objects.opened import open_store
 from stratalog.storage.records import TopicPartition
 from stratalog.storage.topic_config import LogConfig
+from tests.domains import only_in_roots
 from tests.waiting import wait_until
 
 PROJECT = Path(__file__).parents[3]
@@ -190,6 +191,7 @@ def a_broker_folder_of_another_cluster(path: Path) -> Path:
 
 
 def a_torn_meta_properties(path: Path) -> Path:
+    only_in_roots("the root has a replica, and is not taken for a new one")
     with Cluster.start(path, brokers=1, fetcher="thread") as cluster:
         Admin(cluster).create_topics([NewTopic("orders", 1, 1)])
     (path / "broker-1" / "meta.properties").write_text("clus")

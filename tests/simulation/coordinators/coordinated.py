@@ -29,7 +29,7 @@ from tests.simulation.coordinators.consumer_members import ConsumerGroups, Consu
 from tests.simulation.coordinators.groups import Groups, Member
 from tests.simulation.coordinators.transactions import Book, CommittedReader, Processor
 from tests.simulation.faults import Faults
-from tests.simulation.run import PLAIN, RETAINED, Outcome, quiet, setting_of, simulate
+from tests.simulation.run import PLAIN, RETAINED, Outcome, quiet, setting_of, simulate, with_domain_troubles
 from tests.simulation.troubles import restart
 
 DURATION_MS = 6_000
@@ -199,8 +199,10 @@ def simulate_coordinated(
     faults: Faults | None = None,
     duration_ms: int = DURATION_MS,
     configs: tuple[tuple[str, str], ...] | None = None,
+    in_domain: bool = False,
 ) -> tuple[Outcome, Counter[str]]:
-    """One run, and the number of kills by state of the coordinator. `configs`: of the topic."""
+    """One run, and the number of kills by state of the coordinator. `configs`: of the topic. `in_domain`: it is in a
+    storage domain, with those of the coordinators."""
     killed_in: Counter[str] = Counter()
     setting = coordinated_setting(seed, killed_in, clients)
     if configs is not None:
@@ -208,11 +210,19 @@ def simulate_coordinated(
     if faults is None:  # calmer than other runs: a transaction takes a dozen requests
         rng = Random(seed)
         faults = replace(Faults.drawn(rng), trouble_ms=rng.choice([300, 700, 1_500]))
+    if in_domain:
+        faults, setting = with_domain_troubles(faults, seed), replace(setting, in_domain=True, endpoint=False)
     return simulate(seed, duration_ms=duration_ms, faults=faults, setting=setting), killed_in
 
 
-def run_coordinated(first_seed: int, count: int) -> list[Outcome]:
+def run_coordinated(first_seed: int, count: int, *, in_domain: bool = False) -> list[Outcome]:
     """Several seeds one after the other; the story only of one that breaks an invariant."""
     with quiet():
-        outcomes = (simulate_coordinated(seed)[0] for seed in range(first_seed, first_seed + count))
+        seeds = range(first_seed, first_seed + count)
+        outcomes = (simulate_coordinated(seed, in_domain=in_domain)[0] for seed in seeds)
         return [each if each.violation is not None else replace(each, story=()) for each in outcomes]
+
+
+def run_coordinated_in_domain(first_seed: int, count: int) -> list[Outcome]:
+    """The same in a storage domain."""
+    return run_coordinated(first_seed, count, in_domain=True)

@@ -8,7 +8,12 @@ from unittest.mock import patch
 import pytest
 
 from stratalog.storage.transactions import Transactions
-from tests.simulation.coordinators.coordinated import COMMITTING, ENDING, simulate_coordinated
+from tests.simulation.coordinators.coordinated import (
+    COMMITTING,
+    ENDING,
+    run_coordinated_in_domain,
+    simulate_coordinated,
+)
 from tests.simulation.faults import Faults
 from tests.simulation.run import COMPACTED, Outcome, quiet
 
@@ -32,6 +37,13 @@ def test_transactions_and_groups_hold_in_every_run(first_seed: int) -> None:
     outcomes = [run(seed)[0] for seed in range(first_seed, first_seed + 12)]
     assert {o.seed: str(o.violation) for o in outcomes if o.violation is not None} == {}
     assert sum(outcome.answered for outcome in outcomes) > 50, "the runs must do some work"
+
+
+@pytest.mark.parametrize("first_seed", range(0, SEEDS, 12))
+def test_transactions_and_groups_hold_in_a_storage_domain(first_seed: int) -> None:
+    outcomes = run_coordinated_in_domain(first_seed, 4)
+    assert {o.seed: str(o.violation) for o in outcomes if o.violation is not None} == {}
+    assert sum(outcome.answered for outcome in outcomes) > 25, "the runs must do some work"
 
 
 @pytest.mark.parametrize("first_seed", range(0, SEEDS, 12))

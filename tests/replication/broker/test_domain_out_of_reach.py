@@ -16,7 +16,12 @@ from stratalog.replication.metadata.domain_claim import check_claim, claim_domai
 from stratalog.replication.metadata.records import PartitionRecord, StorageDomainRecord, TopicRecord
 from stratalog.replication.requests.produce import ACKS_ALL, ProduceRequest, ProduceResponse
 from stratalog.replication.stores import Ports
-from stratalog.storage.errors import InconsistentClusterIdError, NotLeaderOrFollowerError, StoreUnavailableError
+from stratalog.storage.errors import (
+    InconsistentClusterIdError,
+    LogDirNotFoundError,
+    NotLeaderOrFollowerError,
+    StoreUnavailableError,
+)
 from stratalog.storage.objects.memory import MemoryStore
 from stratalog.storage.records import TopicPartition
 from tests.replication.memory_stores import METADATA_ROOT, FailingDisk, MemoryStores, commit, led_by
@@ -39,11 +44,14 @@ class OfBroker(MemoryStores):
         self.refuses: Callable[[str], bool] = lambda _operation: False
         self.unmounted: tuple[dict[str, bytes], dict[str, MemoryFiles]] | None = None
         """The objects and tables that this broker finds in place of the domain's."""
+        self.has_directory = True
 
     def objects(self, root: str) -> MemoryStore:
         shared = self._shared.objects(root)
         if root != LAKE:
             return shared
+        if not self.has_directory:
+            raise LogDirNotFoundError(f"{root} is not a directory")
         own = MemoryStore(shared.objects if self.unmounted is None else self.unmounted[0], self.clock.wall_ms, root)
         own.access = self._access
         return own
@@ -56,6 +64,8 @@ class OfBroker(MemoryStores):
         shared = self._shared.disk(root)
         if not root.startswith(LAKE):
             return shared
+        if not self.has_directory:
+            raise LogDirNotFoundError(f"{root} is not a directory")
         own = FailingDisk(self.clock)
         own.tables = shared.tables if self.unmounted is None else self.unmounted[1]
         own.fault = lambda operation, _table, _detail: self.refuses(operation)
@@ -225,6 +235,28 @@ def test_a_place_without_its_claim_gets_no_table_and_loses_none(cluster: Cluster
     assert cluster.state.lost == ()
     assert all(not files.commits for files in cluster.stores[2].unmounted[1].values())
     assert cluster.values() == ["a"]
+
+
+def test_a_domain_without_a_directory_here_costs_the_broker_nothing_else(cluster: Cluster) -> None:
+    cluster.stores[2].has_directory = False
+    cluster.produce("a")
+    cluster.rest(SEVERAL_TURNS_MS)
+    own = PartitionRecord("v", 0, (2,), 2, 0, (2,), 0, 0)
+    commit(cluster.metadata, TopicRecord("v", "id-of-v"), own)
+    cluster.brokers[1].shut_down()
+    del cluster.brokers[1]
+    cluster.rest(2_000)
+    assert cluster.brief() == (3, (3,), (2,))
+    assert cluster.values() == ["a"]
+    assert cluster.brokers[2].leaders[own.topic_partition].partition is not None, "it leads what is in its own root"
+    cluster.refuse(3)
+    cluster.produce("b", sequence=1)
+    cluster.rest(UNANSWERED_MS + 2 * SEVERAL_TURNS_MS)
+    assert cluster.brief() == (3, (3,), (2, 3))
+    cluster.stores[2].has_directory = True
+    cluster.rest(cadence.DOMAIN_RETRY.most_ms + 2 * SEVERAL_TURNS_MS)
+    assert cluster.brief() == (2, (2,), (3,))
+    assert cluster.brokers[2].leaders[TP].partition is not None
 
 
 def test_a_claim_of_another_cluster_is_named() -> None:

@@ -54,7 +54,7 @@ from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.replication.requests.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from stratalog.replication.stores import AppendStores, Ports, StoresBeside
 from stratalog.replication.threads.turn_interval import TurnInterval
-from stratalog.storage.errors import BrokerNotAvailableError, StratalogError
+from stratalog.storage.errors import BrokerNotAvailableError, LogDirNotFoundError, StratalogError
 from stratalog.storage.log_lines import line_logger
 from stratalog.storage.metering.calls import WRITE
 from stratalog.storage.objects.wakeup import Wakeup
@@ -427,8 +427,12 @@ class Broker:
             for forgotten in self._isr_changes.followers.update_brokers(self._followers(image)):
                 loop.hosted.forget_follower(forgotten, now_ms)
         for topic_partition in sorted(turn.to_apply):
-            if loop.hosted.apply(topic_partition, image, now_ms):
-                turn.start(topic_partition)
+            try:
+                if loop.hosted.apply(topic_partition, image, now_ms):
+                    turn.start(topic_partition)
+            except LogDirNotFoundError as reason:  # of a storage domain, whose directory may be mounted later
+                self._isr_changes.cannot_open(topic_partition, reason)
+                continue
             self._starts.log_ends.apply(topic_partition, image)
             self.coordinators.check_leader(topic_partition)
             turn.to_apply.discard(topic_partition)

@@ -153,6 +153,7 @@ class HostedReplicas:
                 self._set_offline,
                 self.upkeep.append_pause_ms,
                 lambda state, topic_id: self.tables.had_records(image(), state, topic_id),
+                lambda state: self.tables.check_claim(image(), state),
                 lambda: image().next_producer_id,
                 ports.file_writers,
                 wake,

@@ -13,12 +13,12 @@ from stratalog.replication.broker.leadership.domain_returns import DomainReturns
 from stratalog.replication.broker.loop_state import LoopState
 from stratalog.replication.broker.polls import Polls
 from stratalog.replication.broker.registration import Registration
-from stratalog.replication.controller.brokers import alter_partition, report_offline
+from stratalog.replication.controller.brokers import OfflineReplica, alter_partition, report_offline
 from stratalog.replication.leader.partition import isr_changes, isr_expansions, proposed_isr
 from stratalog.replication.metadata.records import MetadataRecord, PartitionRecord, RegisterBrokerRecord
 from stratalog.replication.progress.follower_watch import FollowerWatch
 from stratalog.replication.progress.progress import ReplicaProgress
-from stratalog.storage.errors import StaleBrokerEpochError
+from stratalog.storage.errors import StaleBrokerEpochError, StratalogError
 from stratalog.storage.log_lines import line_logger
 from stratalog.storage.records import TopicPartition
 
@@ -49,6 +49,8 @@ class IsrChanges:
         self._returns = DomainReturns(loop, registration, follow_metadata)
         self._reach_ms = loop.config.broker_session_timeout_ms // cadence.DOMAIN_UNANSWERED_PART
         self._reach_due_ms = 0
+        self._unopened: set[TopicPartition] = set()
+        """Those that were to be led here, and whose storage domain has no directory here."""
 
     def follow(self, now_ms: int) -> bool:
         """Take in what followers have published since the last call; True when some of it counts."""
@@ -117,6 +119,11 @@ class IsrChanges:
             partition.end_joining()
             loop.raise_high_watermark(partition.state.topic_partition, now_ms)
 
+    def cannot_open(self, topic_partition: TopicPartition, reason: StratalogError) -> None:
+        """The storage domain of a partition is not there: another replica is to lead."""
+        _LOG.warning("%s on broker %d, trying again: %s", topic_partition, self._loop.broker_id, reason)
+        self._unopened.add(topic_partition)
+
     def report_offline(self, now_ms: int) -> None:
         """Report replicas that cannot be served from this broker's storage: others of the ISR should lead them. And
         those in storage domains that can be served again."""
@@ -125,9 +132,13 @@ class IsrChanges:
             self._reach_due_ms = now_ms + self._reach_ms // REACH_CHECKS
             loop.hosted.give_way(now_ms, self._reach_ms)
         self._returns.step(now_ms)
-        if not loop.hosted.offline or now_ms < self._offline_due_ms:
+        if not (loop.hosted.offline or self._unopened) or now_ms < self._offline_due_ms:
             return
         self._offline_due_ms = now_ms + cadence.OFFLINE_REPORTED.ms
-        offline, broker_epoch = loop.hosted.offline_replicas(), self._registration.broker_epoch
+        image, broker_epoch = loop.metadata.image, self._registration.broker_epoch
+        states = (image.partitions[tp] for tp in sorted(self._unopened) if tp in image.partitions)
+        unopened = [OfflineReplica(image.identified(each.topic_partition), each.partition_epoch) for each in states]
+        offline = [*loop.hosted.offline_replicas(), *unopened]
+        self._unopened.clear()  # the next try to open them finds them again
         loop.metadata.propose(lambda image: report_offline(image, loop.broker_id, broker_epoch, offline))
         self._follow_metadata(now_ms)

@@ -16,7 +16,7 @@ from stratalog.replication.metadata.log import MetadataLog
 from stratalog.replication.progress.led_here import LedHere
 from stratalog.replication.stores import Together
 from stratalog.storage.clock import Clock
-from stratalog.storage.errors import StoreError
+from stratalog.storage.errors import LogDirNotFoundError, StoreError
 from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.records import TopicPartition
@@ -53,7 +53,7 @@ class LoopState:
         """One part of a turn. A store that is away stops only what needs it; epochs decide what is safe."""
         try:
             return bool(part())
-        except StoreError as reason:
+        except (StoreError, LogDirNotFoundError) as reason:
             _LOG.warning("broker %d, trying again: %s", self.broker_id, reason)
             return False
 

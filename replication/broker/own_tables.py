@@ -9,9 +9,10 @@ from contextlib import suppress
 
 from stratalog.replication.broker_root import clean_shutdown_epoch, directory_id
 from stratalog.replication.controller.brokers import FoundRoot
+from stratalog.replication.metadata.domain_claim import check_claim
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.records import PartitionRecord
-from stratalog.replication.metadata.storage_domains import replica_root
+from stratalog.replication.metadata.storage_domains import domain_of, replica_root
 from stratalog.replication.progress.known_committed import had_records
 from stratalog.replication.replica.removal import delete_stray, delete_unknown, has_begun, is_sealed
 from stratalog.replication.stores import Ports
@@ -48,6 +49,13 @@ class OwnTables:
         root = replica_root(image, state, self.broker_id) if state.domain_of(self.broker_id) else self._root
         assert root is not None
         return self.ports.stores.table(root, state.topic_partition)
+
+    def check_claim(self, image: ClusterImage, state: PartitionRecord) -> None:
+        """Whether the storage domain of the broker's replica, if it is in one, is there: raises as `check_claim`."""
+        name = state.domain_of(self.broker_id)
+        if name:
+            store = self.ports.stores.objects(domain_of(image, name).url)
+            check_claim(store, image.cluster_id, name)
 
     def had_records(self, image: ClusterImage, state: PartitionRecord, topic_id: str) -> bool:
         """Whether this broker has published that there are records of the partition; in a storage domain, whether any

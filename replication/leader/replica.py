@@ -105,6 +105,7 @@ class LeaderPorts:
     file_writers     writes the data files of large appends beside the loop
     wake             ends the loop's wait: a file was written
     had_records      whether this broker had records of the partition, of this topic id, as far as it has published
+    check_place      raises where the storage domain of a partition without a table is not there
     producers_from   the first producer id that nobody has yet
     """
 
@@ -115,6 +116,7 @@ class LeaderPorts:
     on_offline: Callable[[TopicPartition, StratalogError | None], None] = lambda _topic_partition, _reason: None
     append_pause_ms: Callable[[TopicPartition, int], int] = lambda _topic_partition, _file_count: 0
     had_records: Callable[[PartitionRecord, str], bool] = lambda _state, _topic_id: False
+    check_place: Callable[[PartitionRecord], None] = lambda _state: None
     producers_from: Callable[[], int] = lambda: 0
     file_writers: FileWriters | None = None
     wake: Callable[[], None] = lambda: None
@@ -272,6 +274,7 @@ class LeaderReplica:
         While another member remains that one may lead: it has a table, or is as good. When it has left the ISR, what
         this broker has published since the last unclean election decides; in a storage domain, what all have.
         """
+        self._ports.check_place(self.state)
         if self.leader_epoch == 0:
             return
         may_have_more = self.may_be_replaced or bool(self.state.elr)

@@ -35,9 +35,9 @@ from stratalog.replication.threads.turn_interval import TurnInterval
 from stratalog.replication.threads.upkeep_thread import UpkeepThread, UpkeepThreads
 from stratalog.storage import errors
 from stratalog.storage.clock import RandomIds, SystemClock
-from stratalog.storage.errors import StratalogError
+from stratalog.storage.errors import LogDirNotFoundError, StratalogError
 from stratalog.storage.log_lines import line_logger
-from stratalog.storage.objects.distance import FAR, farthest
+from stratalog.storage.objects.distance import FAR, NEAR, Distance, farthest
 from stratalog.storage.objects.opened import open_store
 from stratalog.storage.objects.together import Hedging
 
@@ -117,7 +117,7 @@ class RunningBroker:
             stores = DeltaStores(RandomIds(), request_ms=request_ms, hedging=hedging)
             clock, threads = SystemClock(), DaemonThreads()
             self._own_distance = own = stores.objects(identity.root).distance
-            distance = farthest([own, *(stores.objects(url).distance for url in shared.domain_urls)])
+            distance = farthest([own, *(_distance_of(stores, url) for url in shared.domain_urls)])
             together = SideBySide(f"broker-{identity.broker_id}-io") if distance.is_far else OneByOne()
             self._files = UpkeepThread(clock, name=f"broker-{identity.broker_id}-files")
             of_appends = f"broker-{identity.broker_id}-appends"
@@ -388,3 +388,11 @@ def is_final(refusal: StratalogError, waited_ms: int, session_timeout_ms: int) -
     if isinstance(refusal, errors.DuplicateBrokerRegistrationError):
         return waited_ms >= session_timeout_ms * 3 // 2
     return isinstance(refusal, errors.InvalidRequestError)
+
+
+def _distance_of(stores: DeltaStores, url: str) -> Distance:
+    """That of a storage domain; one whose directory is not there is tried again when it is used."""
+    try:
+        return stores.objects(url).distance
+    except LogDirNotFoundError:
+        return NEAR

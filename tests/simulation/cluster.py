@@ -25,6 +25,7 @@ from stratalog.replication.follower.partitions import FetchJob, FollowedPartitio
 from stratalog.replication.follower.sessions.fetch_session import FollowerSession
 from stratalog.replication.internal_topics import is_internal
 from stratalog.replication.log_configs import DEFAULT_NAMES
+from stratalog.replication.metadata.domain_claim import claim_domain
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.log import METADATA_COMMITS, open_metadata
 from stratalog.replication.metadata.records import (
@@ -432,6 +433,8 @@ class SimCluster:
             metadata.propose(_with_domain)
         for name in DOMAINS if self.setting.moves else ():
             metadata.propose(partial(add_storage_domain, name=name, url=DOMAIN_ROOTS[name], durable=True))
+        for name, domain in metadata.image.storage_domains.items():
+            claim_domain(self.objects(domain.url), metadata.image.cluster_id, name)
         metadata.propose(
             lambda image: with_defaults(
                 create_topic(

@@ -26,7 +26,7 @@ from stratalog.storage.upkeep.compaction import is_due, log_to_clean
 from tests.simulation.clients import start_clients
 from tests.simulation.cluster import (
     COMPACTED,
-    DOMAIN_ROOT,
+    DOMAIN_ROOTS,
     METADATA_ROOT,
     QUICK_UPKEEP,
     TOPIC,
@@ -315,21 +315,26 @@ class Availability:
 
     def _leads_cut_off(self, host: Host) -> set[tuple[TopicPartition, int]]:
         """Those for which this broker tries to store something in vain, while another replica could."""
-        broker, scheduler = host.broker, self._sim.scheduler
-        if broker is None or not scheduler.is_cut(host.process, DOMAIN_ROOT):
-            return set()
-        well = {i for i, other in self._sim.hosts.items() if other is not host and self._is_well(other)}
         found: set[tuple[TopicPartition, int]] = set()
-        for topic_partition, replica in broker.leaders.items():
+        for topic_partition, replica in host.broker.leaders.items() if host.broker is not None else ():
             known = self._sim.invariants.partitions.get(topic_partition)
-            could_lead = known is not None and well & set(known.replicas) - set(known.offline)
-            if known == replica.state and could_lead and replica.unanswered_ms(scheduler.now_ms) is not None:
+            if known != replica.state or replica.unanswered_ms(self._sim.scheduler.now_ms) is None:
+                continue
+            others = [
+                r for r in known.replicas if known.is_held_in_sync(r) and r not in (host.broker_id, *known.offline)
+            ]
+            could_lead = any(self._is_well(self._sim.hosts[r], known.domain_of(r)) for r in others)
+            if could_lead and self._is_cut_off(host, known.domain_of(host.broker_id)):
                 found.add((topic_partition, replica.leader_epoch))
         return found
 
-    def _is_well(self, host: Host) -> bool:
+    def _is_cut_off(self, host: Host, domain: str) -> bool:
+        return bool(domain) and self._sim.scheduler.is_cut(host.process, DOMAIN_ROOTS[domain])
+
+    def _is_well(self, host: Host, domain: str) -> bool:
+        """Whether a broker could lead a partition whose table it has in this domain, or in its root."""
         scheduler = self._sim.scheduler
-        roots = DOMAIN_ROOT, METADATA_ROOT, host.root
+        roots = METADATA_ROOT, host.root, DOMAIN_ROOTS.get(domain, host.root)
         hindered = any(scheduler.is_cut(host.process, root) or root in scheduler.hung for root in roots)
         is_paused = scheduler.paused_until_ms.get(host.process, 0) > scheduler.now_ms
         return host.broker_id in self._sim.invariants.live and host.broker is not None and not (hindered or is_paused)

@@ -15,6 +15,7 @@ from stratalog.replication.broker.loop_state import LoopState
 from stratalog.replication.broker.registration import Registration
 from stratalog.replication.controller.brokers import report_online
 from stratalog.replication.folders import topic_folder
+from stratalog.replication.metadata.domain_claim import check_claim
 from stratalog.replication.metadata.records import MetadataRecord, PartitionRecord
 from stratalog.storage.cadence import BackOff
 from stratalog.storage.errors import StaleBrokerEpochError, StratalogError
@@ -115,11 +116,12 @@ class DomainReturns:
         return tries.is_reached is True
 
     def _try(self, domain: str, folder: str, tries: _Tries) -> None:
-        """Whether the domain takes objects in this folder, creates one only once, and returns it."""
+        """Whether the domain is there, takes objects in this folder, creates one only once, and returns it."""
         ports = self._loop.hosted.tables.ports
         try:
-            place = self._loop.metadata.image.storage_domains[domain]
-            store, probe_id = ports.stores.objects(place.url), ports.ids.new_id()
+            image = self._loop.metadata.image
+            store, probe_id = ports.stores.objects(image.storage_domains[domain].url), ports.ids.new_id()
+            check_claim(store, image.cluster_id, domain)
             probe_create_if_absent(store, probe_id, "creates of absent objects", f"{folder}/")
             store.put(f"{folder}/{PROBE}-{probe_id}", b"")
             store.delete(f"{folder}/{PROBE}-{probe_id}")

@@ -12,14 +12,21 @@ from stratalog.replication.broker.broker import Broker
 from stratalog.replication.broker.hosted_replicas import BrokerIdentity, BrokerSetup
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.leader.domain_reach import out_of_reach
+from stratalog.replication.metadata.domain_claim import check_claim, claim_domain
 from stratalog.replication.metadata.records import PartitionRecord, StorageDomainRecord, TopicRecord
 from stratalog.replication.requests.produce import ACKS_ALL, ProduceRequest, ProduceResponse
 from stratalog.replication.stores import Ports
-from stratalog.storage.errors import NotLeaderOrFollowerError, StoreUnavailableError
+from stratalog.storage.errors import (
+    InconsistentClusterIdError,
+    LogDirNotFoundError,
+    NotLeaderOrFollowerError,
+    StoreUnavailableError,
+)
 from stratalog.storage.objects.memory import MemoryStore
 from stratalog.storage.records import TopicPartition
 from tests.replication.memory_stores import METADATA_ROOT, FailingDisk, MemoryStores, commit, led_by
 from tests.storage.logs import idempotent, values
+from tests.storage.memory_table import MemoryFiles
 
 TP = TopicPartition("t", 0)
 LAKE = "memory:///lake"
@@ -35,12 +42,17 @@ class OfBroker(MemoryStores):
         super().__init__(shared.clock, shared.ids)
         self._shared = shared
         self.refuses: Callable[[str], bool] = lambda _operation: False
+        self.unmounted: tuple[dict[str, bytes], dict[str, MemoryFiles]] | None = None
+        """The objects and tables that this broker finds in place of the domain's."""
+        self.has_directory = True
 
     def objects(self, root: str) -> MemoryStore:
         shared = self._shared.objects(root)
         if root != LAKE:
             return shared
-        own = MemoryStore(shared.objects, self.clock.wall_ms, root)
+        if not self.has_directory:
+            raise LogDirNotFoundError(f"{root} is not a directory")
+        own = MemoryStore(shared.objects if self.unmounted is None else self.unmounted[0], self.clock.wall_ms, root)
         own.access = self._access
         return own
 
@@ -52,8 +64,10 @@ class OfBroker(MemoryStores):
         shared = self._shared.disk(root)
         if not root.startswith(LAKE):
             return shared
+        if not self.has_directory:
+            raise LogDirNotFoundError(f"{root} is not a directory")
         own = FailingDisk(self.clock)
-        own.tables = shared.tables
+        own.tables = shared.tables if self.unmounted is None else self.unmounted[1]
         own.fault = lambda operation, _table, _detail: self.refuses(operation)
         return own
 
@@ -69,6 +83,7 @@ class Cluster:
         self.brokers = {i: self._broker(i) for i in (1, 2, 3)}
         placed = replace(led_by(1, replicas=(1, 2, 3)), controller_epoch=0, domain="lake")
         lake = StorageDomainRecord("lake", LAKE, durable=True)
+        claim_domain(self.shared.objects(LAKE), self.metadata.image.cluster_id, "lake")
         commit(self.metadata, lake, TopicRecord("t", "id"), placed)
         self.answers: list[ProduceResponse] = []
         self.rest(SEVERAL_TURNS_MS)
@@ -206,6 +221,51 @@ def test_an_append_whose_answer_is_lost_is_neither_acknowledged_nor_doubled(clus
     cluster.rest(SEVERAL_TURNS_MS)
     assert (cluster.answers[-1].error, cluster.answers[-1].duplicate) == (None, True)
     assert cluster.values() == ["a"]
+
+
+def test_a_place_without_its_claim_gets_no_table_and_loses_none(cluster: Cluster) -> None:
+    """Nothing is mounted at the directory of the domain: an empty table there would be the broker's alone."""
+    cluster.stores[2].unmounted = {}, {}
+    cluster.produce("a")
+    cluster.rest(SEVERAL_TURNS_MS)
+    cluster.brokers[1].shut_down()
+    del cluster.brokers[1]
+    cluster.rest(UNANSWERED_MS + 4 * SEVERAL_TURNS_MS)
+    assert cluster.brief() == (3, (3,), (2,))
+    assert cluster.state.lost == ()
+    assert all(not files.commits for files in cluster.stores[2].unmounted[1].values())
+    assert cluster.values() == ["a"]
+
+
+def test_a_domain_without_a_directory_here_costs_the_broker_nothing_else(cluster: Cluster) -> None:
+    cluster.stores[2].has_directory = False
+    cluster.produce("a")
+    cluster.rest(SEVERAL_TURNS_MS)
+    own = PartitionRecord("v", 0, (2,), 2, 0, (2,), 0, 0)
+    commit(cluster.metadata, TopicRecord("v", "id-of-v"), own)
+    cluster.brokers[1].shut_down()
+    del cluster.brokers[1]
+    cluster.rest(2_000)
+    assert cluster.brief() == (3, (3,), (2,))
+    assert cluster.values() == ["a"]
+    assert cluster.brokers[2].leaders[own.topic_partition].partition is not None, "it leads what is in its own root"
+    cluster.refuse(3)
+    cluster.produce("b", sequence=1)
+    cluster.rest(UNANSWERED_MS + 2 * SEVERAL_TURNS_MS)
+    assert cluster.brief() == (3, (3,), (2, 3))
+    cluster.stores[2].has_directory = True
+    cluster.rest(cadence.DOMAIN_RETRY.most_ms + 2 * SEVERAL_TURNS_MS)
+    assert cluster.brief() == (2, (2,), (3,))
+    assert cluster.brokers[2].leaders[TP].partition is not None
+
+
+def test_a_claim_of_another_cluster_is_named() -> None:
+    place = MemoryStore({}, name="lake")
+    with pytest.raises(StoreUnavailableError, match="as where nothing is mounted"):
+        check_claim(place, "own", "lake")
+    claim_domain(place, "another", "lake")
+    with pytest.raises(InconsistentClusterIdError, match="another"):
+        check_claim(place, "own", "lake")
 
 
 def test_a_domain_that_answers_again_in_time_changes_no_leader(cluster: Cluster) -> None:

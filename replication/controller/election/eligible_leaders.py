@@ -53,7 +53,8 @@ def with_eligible_leaders(
     is_large_enough = len(after.isr) >= effective_min_isr(after.replicas, min_insync_replicas)
     if is_large_enough or after.unclean != before.unclean or after.has_one_table:
         return replace(after, elr=(), last_known_elr=())
-    candidates = tuple(dict.fromkeys((*before.elr, *before.isr)))
+    stayed = [r for r in before.replicas if after.domain_of(r) == before.domain_of(r)]  # else the table is another
+    candidates = tuple(r for r in dict.fromkeys((*before.elr, *before.isr)) if r in stayed)
     known = tuple(dict.fromkeys((*before.last_known_elr, *candidates)))
     gone = {r for broker_id in lost for r in before.sharing(broker_id)}
     return replace(after, elr=tuple(r for r in candidates if r not in gone), last_known_elr=known)

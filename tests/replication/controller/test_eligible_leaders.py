@@ -73,6 +73,12 @@ def test_a_partition_of_one_replica_needs_no_second_one() -> None:
     assert with_eligible_leaders(old, old.changed(bump_leader_epoch=False), 2).elr == ()
 
 
+def test_a_replica_that_moves_to_another_place_has_another_table() -> None:
+    old = partition(REPLICAS, 1, (1,), elr=(2, 3), last_known_elr=())
+    new = with_eligible_leaders(old, replace(old.changed(bump_leader_epoch=True), elsewhere=((2, "lake"),)), 2)
+    assert (new.elr, new.last_known_elr) == ((3,), ())
+
+
 def test_an_unclean_election_ends_all_eligibility() -> None:
     old = partition(REPLICAS, 1, (1,), elr=(2,), last_known_elr=(3,))
     new = old.changed(leader=3, isr=(3,), bump_leader_epoch=True, unclean=True)

@@ -95,6 +95,8 @@ class History:
     sequences: dict[tuple[int, int, int], int] = field(default_factory=dict)
     one_table: dict[int, str] = field(default_factory=dict)
     """The storage domain with the one table of all replicas in an epoch; "" where there are several tables."""
+    states: dict[int, PartitionRecord] = field(default_factory=dict)
+    """The newest state of each leader epoch."""
     lossy: bool = False
 
     @property
@@ -254,6 +256,7 @@ class Invariants:
 
     def _epoch_committed(self, state: PartitionRecord, history: History) -> None:
         one_table = state.domain_of(state.replicas[0]) if state.has_one_table else ""
+        history.states[state.leader_epoch] = state
         if history.one_table.setdefault(state.leader_epoch, one_table) != one_table:
             raise Violation("ValidPartitionState", f"other tables within a leader epoch: {state}")
         if state.leader == NO_LEADER:
@@ -315,9 +318,11 @@ class Invariants:
 
     # -- logs --------------------------------------------------------------------------------------------
 
-    def place_of(self, broker_id: int, topic_partition: TopicPartition) -> tuple[int, str]:
-        """On whose disk the table of a replica is, and its name there."""
-        state = self.partitions.get(topic_partition)
+    def place_of(
+        self, broker_id: int, topic_partition: TopicPartition, state: PartitionRecord | None = None
+    ) -> tuple[int, str]:
+        """On whose disk the table of a replica is, by this state or the newest, and its name there."""
+        state = state or self.partitions.get(topic_partition)
         name = "" if state is None else state.domain_of(broker_id)
         if not name:
             return broker_id, str(topic_partition)
@@ -376,7 +381,7 @@ class Invariants:
         if shadow.log_end > highest:
             by_epoch = history.high_watermarks
             by_epoch[shadow.leader_epoch] = max(by_epoch.get(shadow.leader_epoch, 0), shadow.log_end)
-            self._commit_records(broker_id, history, range(highest, shadow.log_end))
+            _commit_records(shadow, history, range(highest, shadow.log_end))
         self.erased.published(log, state.leader, shadow, shadow.version)
 
     def _check_deleted(self, broker_id: int, topic_partition: TopicPartition, shadow: Shadow) -> None:
@@ -457,9 +462,12 @@ class Invariants:
                 f"{shadow.log_end}, but {gone} are committed",
             )
 
-    def shadow(self, broker_id: int, topic_partition: TopicPartition) -> Shadow | None:
-        """The content of the replica's table; None without a table, or with one of an older topic of this name."""
-        broker_id, table = self.place_of(broker_id, topic_partition)
+    def shadow(
+        self, broker_id: int, topic_partition: TopicPartition, state: PartitionRecord | None = None
+    ) -> Shadow | None:
+        """The content of the replica's table, by this state or the newest; None without a table, or with one of an
+        older topic of this name."""
+        broker_id, table = self.place_of(broker_id, topic_partition, state)
         files = self.disks[broker_id].tables.get(table)
         if files is None:
             return None
@@ -598,7 +606,8 @@ class Invariants:
         state = self.partitions.get(topic_partition)
         if history is None or state is None:
             return
-        shadow, log = self.shadow(broker_id, topic_partition), (progress.topic_id, topic_partition.partition)
+        shadow = self.shadow(broker_id, topic_partition, history.states.get(epoch))
+        log = progress.topic_id, topic_partition.partition
         if history.one_table.get(epoch):
             if progress.high_watermark > history.high_watermark:
                 raise Violation("LeaderCompleteness", f"{progress} says more than the table, {history.high_watermark}")
@@ -617,32 +626,8 @@ class Invariants:
         highest = history.high_watermark
         by_epoch[epoch] = max(by_epoch.get(epoch, 0), progress.high_watermark)
         if progress.high_watermark > highest and not history.lossy:
-            records = self._commit_records(broker_id, history, range(highest, progress.high_watermark))
+            records = _commit_records(shadow, history, range(highest, progress.high_watermark))
             self._check_members(topic_partition, state, history, records)
-
-    def _commit_records(self, broker_id: int, history: History, offsets: range) -> dict[int, ShadowRecord]:
-        """A high watermark passes these offsets: their records are final."""
-        shadow = self.shadow(broker_id, history.topic_partition)
-        records = {o: shadow.records[o] for o in offsets if o in shadow.records} if shadow is not None else {}
-        if shadow is not None:
-            history.markers |= {offset: marker for offset, marker in shadow.markers.items() if offset in offsets}
-        for offset, record in records.items():
-            history.committed[offset] = record
-            is_a_clients = not is_internal(history.topic_partition.topic)  # coordinators may write the same twice
-            if is_a_clients and record.value is not None and history.places.setdefault(record.value, offset) != offset:
-                raise Violation(
-                    "NoDuplicates",
-                    f"{history.topic_partition}: {record.value!r} at {history.places[record.value]} and at {offset}",
-                )
-            if record.producer_id >= 0 and record.sequence >= 0:
-                key = (record.producer_id, record.producer_epoch, record.sequence)
-                first = history.sequences.setdefault(key, offset)
-                if first != offset:
-                    raise Violation(
-                        "NoDuplicateSequence",
-                        f"{history.topic_partition} producer {key[:2]} sequence {key[2]}: offsets {first} and {offset}",
-                    )
-        return records
 
     def acknowledged(self, log: Log, offset: int, value: bytes) -> None:
         """A client received the acknowledgement of its record (acks=all). Of a deleted topic nothing is promised: a
@@ -712,6 +697,30 @@ class Invariants:
                     "NothingForgotten",
                     f"{topic_partition} on {broker_id}: {sorted(left)} left the log, are on storage and not known",
                 )
+
+
+def _commit_records(shadow: Shadow | None, history: History, offsets: range) -> dict[int, ShadowRecord]:
+    """A high watermark passes these offsets of a table: their records are final."""
+    records = {o: shadow.records[o] for o in offsets if o in shadow.records} if shadow is not None else {}
+    if shadow is not None:
+        history.markers |= {offset: marker for offset, marker in shadow.markers.items() if offset in offsets}
+    for offset, record in records.items():
+        history.committed[offset] = record
+        is_a_clients = not is_internal(history.topic_partition.topic)  # coordinators may write the same twice
+        if is_a_clients and record.value is not None and history.places.setdefault(record.value, offset) != offset:
+            raise Violation(
+                "NoDuplicates",
+                f"{history.topic_partition}: {record.value!r} at {history.places[record.value]} and at {offset}",
+            )
+        if record.producer_id >= 0 and record.sequence >= 0:
+            key = (record.producer_id, record.producer_epoch, record.sequence)
+            first = history.sequences.setdefault(key, offset)
+            if first != offset:
+                raise Violation(
+                    "NoDuplicateSequence",
+                    f"{history.topic_partition} producer {key[:2]} sequence {key[2]}: offsets {first} and {offset}",
+                )
+    return records
 
 
 def _table_name(broker_id: int, topic_partition: TopicPartition, topic_id: str) -> str:

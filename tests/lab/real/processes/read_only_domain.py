@@ -1,4 +1,4 @@
-"""A cluster whose storage domain is a mount that becomes read-only for a while; run by test_read_only_domain in a mount
+"""A cluster whose storage domain is a mount that becomes read-only for a while; run by test_full_disk in a mount
 namespace of its own.
 
 Prints its observations as one line of JSON.

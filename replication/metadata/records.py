@@ -283,8 +283,8 @@ class PartitionRecord(_KeyedRecord, key="partition/{0.topic}/{0.partition}"):
             kept = tuple(sorted((r, d) for r, d in self.elsewhere if r in self.replicas and d != self.domain))
             object.__setattr__(self, "elsewhere", kept)
         if self.offline:
-            left = [r for r in self.replicas if r in self.offline and self.domain_of(r)]
-            object.__setattr__(self, "offline", tuple(left))
+            in_domains = (r for r in self.replicas if self.domain_of(r))
+            object.__setattr__(self, "offline", tuple(r for r in in_domains if r in self.offline))
         if self.lost:
             object.__setattr__(self, "lost", tuple(r for r in self.isr if r in self.lost))
         if self.elr or self.last_known_elr:

@@ -1,4 +1,4 @@
-"""A real disk of 3 MiB under one broker is full: the others continue, and the broker returns when there is space."""
+"""Real disks that take no writes: one that is full under one broker, one of all that is read-only for a while."""
 
 from __future__ import annotations
 
@@ -34,3 +34,16 @@ def test_a_full_disk_costs_its_broker_the_leaderships_and_no_record(tmp_path: Pa
     assert 2 not in seen.pop("leaders")
     assert not seen.pop("in_isr")[0]
     assert seen == {"is_alive": True, "all_read": True, "verified": 0}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_storage_domain_that_is_read_only_for_a_while_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    """Its leaders give way in turn, and serve when it can be written."""
+    if not may_mount():
+        pytest.skip("nothing can be mounted here")
+    command = [*NAMESPACE, sys.executable, "-m", "tests.lab.real.processes.read_only_domain", str(tmp_path)]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=290, check=False)
+    assert done.returncode == 0, done.stderr[-4_000:]
+    seen = json.loads(done.stdout.splitlines()[-1])
+    assert seen == {"answered_meanwhile": 0, "offsets": True, "all_read": True, "lost": []}

@@ -150,7 +150,7 @@ def offline_replicas_join() -> Iterator[None]:
 
 def _cut_off(rng: Random) -> Faults:
     """Little but cuts between a broker and the domain, which last."""
-    return replace(mix(cut_from_domain=1)(rng), trouble_ms=9_000, park=0.0)
+    return replace(mix(cut_from_domain=1)(rng), trouble_ms=4_500, park=0.0)
 
 
 def unnamed_files_stay() -> AbstractContextManager[object]:

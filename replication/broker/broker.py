@@ -43,7 +43,7 @@ from stratalog.replication.leader.purgatory import ProducePurgatory
 from stratalog.replication.leader.replica import LeaderReplica, WaitingAppend
 from stratalog.replication.metadata.image import BrokerState, ClusterImage
 from stratalog.replication.metadata.log import MetadataLog, metadata_of_part
-from stratalog.replication.metadata.records import NO_BROKER_EPOCH, PartitionRecord
+from stratalog.replication.metadata.records import NO_BROKER_EPOCH
 from stratalog.replication.metrics import BrokerMetrics, Metric, RunState
 from stratalog.replication.price_lists import price_book
 from stratalog.replication.progress.follower_watch import FollowerWatch
@@ -128,8 +128,10 @@ class Broker:
         """Keeps the commits here to the budget, by the prices of the places where the tables are."""
         loop, own, prices = self._loop, self.root, price_book(self.config.stratalog_prices)
 
-        def price_of(state: PartitionRecord) -> float:
-            domain = loop.metadata.image.storage_domains.get(state.domain_of(loop.broker_id))
+        def price_of(named: TopicPartition) -> float:
+            image = loop.metadata.image
+            state = image.partitions.get(named)
+            domain = None if state is None else image.storage_domains.get(state.domain_of(loop.broker_id))
             listed = prices.of_root(own if domain is None else domain.url)
             return 0.0 if listed is None else listed.prices.get(WRITE, 0.0)
 

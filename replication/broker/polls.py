@@ -38,8 +38,7 @@ class MetadataPolls:
         """Whether all live brokers announce new metadata, so that polls may be rare. Called from any thread."""
         self._log = log
         self._clock = ports.clock
-        self._read_ms = cadence.METADATA_READ_SESSIONS * config.broker_session_timeout_ms
-        self._slept_ms = config.broker_session_timeout_ms // 3
+        self._session_ms = config.broker_session_timeout_ms
         self._turn_ms: int | None = None
         self._read_at_ms = 0
         self._is_expected = False
@@ -67,7 +66,7 @@ class MetadataPolls:
     def interval_ms(self, now_ms: int) -> int:
         """The interval of reads, if nothing ends it."""
         if self._polling is not None:
-            return self._read_ms
+            return cadence.METADATA_READ_SESSIONS * self._session_ms
         pause_ms = self.idle.pause_ms(now_ms, is_watched=self.watch.is_active)
         return pause_ms if self.watch.is_active else min(pause_ms, self._longest_ms)
 
@@ -96,7 +95,7 @@ class MetadataPolls:
     def has_slept(self, now_ms: int) -> bool:
         """Whether so much time has passed since the last call that others may lead by now. Called in each turn."""
         before_ms, self._turn_ms = self._turn_ms, now_ms
-        return before_ms is not None and now_ms - before_ms > self._slept_ms
+        return before_ms is not None and now_ms - before_ms > self._session_ms // 3
 
     @property
     def answered_ms(self) -> int:

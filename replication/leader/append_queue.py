@@ -107,7 +107,7 @@ class AppendQueue:
         groups = [(replica, replica.next_group(now_ms)) for replica in replicas]
         for replica, group in groups:
             if group is not None:
-                self.governor.begins(replica, now_ms)
+                self.governor.begins(replica.state.topic_partition, now_ms)
         calls = [partial(replica.store, group) for replica, group in groups if group is not None]
         outcomes = iter(self._stores.together.run(calls))
         for replica, group in groups:
@@ -118,7 +118,8 @@ class AppendQueue:
 
     def _is_held(self, replica: LeaderReplica, now_ms: int) -> bool:
         """Whether the next commit of this partition gathers on: then it waits behind the others."""
-        held_ms = self.governor.held_ms(replica, now_ms)
+        named, latency_ms = replica.state.topic_partition, replica.config.stratalog_commit_latency_ms
+        held_ms = self.governor.held_ms(named, latency_ms, now_ms)
         if held_ms and not replica.is_storing:
             self._waiting.add(replica.state.topic_partition, replica.next_sender)
             self.held_ms = min(held_ms, self.held_ms or held_ms)
@@ -127,7 +128,8 @@ class AppendQueue:
 
     def _write_ahead(self, replica: LeaderReplica, beside: StoresBeside, now_ms: int) -> None:
         """Write the file of the next group, unless that gathers on."""
-        if not self.governor.interval_ms(replica, now_ms):
+        latency_ms = replica.config.stratalog_commit_latency_ms
+        if not self.governor.interval_ms(replica.state.topic_partition, latency_ms, now_ms):
             replica.write_ahead(beside.executor)
 
     def _wait_for_turn(self, replica: LeaderReplica, now_ms: int) -> None:
@@ -147,7 +149,7 @@ class AppendQueue:
         if group is None:
             self._wait_for_turn(replica, now_ms)
             return
-        self.governor.begins(replica, now_ms)
+        self.governor.begins(replica.state.topic_partition, now_ms)
         replica.begin_beside()
         try:
             stored = beside.executor.submit(replica.store, group)

@@ -14,8 +14,6 @@ from typing import NamedTuple
 
 from stratalog.replication import cadence
 from stratalog.replication.internal_topics import is_internal
-from stratalog.replication.leader.replica import LeaderReplica
-from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.storage.cadence import DAY_MS
 from stratalog.storage.records import TopicPartition
 
@@ -63,7 +61,9 @@ def commit_interval(bound_ms: int, budget: float, write_price: float, busy: int)
 class CommitGovernor:
     """The intervals of one broker's partitions. Only its loop uses it."""
 
-    def __init__(self, budget: float = 0.0, price_of: Callable[[PartitionRecord], float] = lambda _state: 0.0) -> None:
+    def __init__(
+        self, budget: float = 0.0, price_of: Callable[[TopicPartition], float] = lambda _partition: 0.0
+    ) -> None:
         """`budget` as in `commit_interval`. `price_of`: of a million writes where a partition's table is."""
         self._shown = AT_ONCE
         """The longest interval of a partition that commits now, and the most that is missing."""
@@ -73,16 +73,14 @@ class CommitGovernor:
         """When each partition that commits now began its last commit."""
         self._counted_ms = 0
 
-    def interval_ms(self, replica: LeaderReplica, now_ms: int) -> int:
-        """From one commit of a replica to the next; 0: they are not held back. Coordinators' answers wait for several
-        commits in turn: their topics count, and are never held back."""
+    def interval_ms(self, named: TopicPartition, latency_ms: int, now_ms: int) -> int:
+        """From one commit of a partition to the next, at most its topic's `latency_ms`; 0: they are not held back.
+        Coordinators' answers wait for several commits in turn: their topics count, and are never held back."""
         if not self._budget:
             return 0
         self._forget(now_ms)
-        named, topic = replica.state.topic_partition, replica.log.config
-        bound_ms = 0 if is_internal(named.topic) else topic.stratalog_commit_latency_ms
-        price = self._price_of(replica.state)
-        found = commit_interval(bound_ms, self._budget, price, len({*self._begun_ms, named}))
+        bound_ms = 0 if is_internal(named.topic) else latency_ms
+        found = commit_interval(bound_ms, self._budget, self._price_of(named), len({*self._begun_ms, named}))
         if not is_internal(named.topic):
             before = self._shown
             self._shown = CommitInterval(max(before.ms, found.ms), max(before.missing_dollars, found.missing_dollars))
@@ -92,16 +90,16 @@ class CommitGovernor:
         """For metrics, from any thread: the longest interval of a partition that commits now, and what is missing."""
         return self._shown if now_ms - self._counted_ms < cadence.COMMITS_LATELY.ms else AT_ONCE
 
-    def held_ms(self, replica: LeaderReplica, now_ms: int) -> int:
-        """How much longer a replica's next commit gathers; 0: it may begin. The first one after a quiet time may."""
-        begun_ms = self._begun_ms.get(replica.state.topic_partition)
-        interval_ms = self.interval_ms(replica, now_ms)
+    def held_ms(self, named: TopicPartition, latency_ms: int, now_ms: int) -> int:
+        """How much longer a partition's next commit gathers; 0: it may begin. The first one after a quiet time may."""
+        begun_ms = self._begun_ms.get(named)
+        interval_ms = self.interval_ms(named, latency_ms, now_ms)
         return 0 if begun_ms is None else max(0, begun_ms + interval_ms - now_ms)
 
-    def begins(self, replica: LeaderReplica, now_ms: int) -> None:
-        """A commit of this replica begins."""
+    def begins(self, named: TopicPartition, now_ms: int) -> None:
+        """A commit of this partition begins."""
         if self._budget:
-            self._begun_ms[replica.state.topic_partition] = now_ms
+            self._begun_ms[named] = now_ms
 
     def _forget(self, now_ms: int) -> None:
         """Now and then those that commit no more are left out, and what is shown is found anew."""

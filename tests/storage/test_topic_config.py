@@ -46,9 +46,9 @@ OTHERS = [
 ]
 
 
-def test_kafkas_topic_configs_are_known_and_four_of_ours():
-    own = {"stratalog.commit.latency.ms", "stratalog.snapshot.retention.ms", "stratalog.storage.domain"}
-    ours = {"segment.files.max", *own}
+def test_kafkas_topic_configs_are_known_and_five_of_ours():
+    names = ("commit.latency.ms", "snapshot.retention.ms", "storage.copies", "storage.domain")
+    ours = {"segment.files.max", *(f"stratalog.{name}" for name in names)}
     assert {key.name for key in TOPIC_CONFIGS} == {*SIXTEEN, *OTHERS, *ours}
 
 

@@ -41,7 +41,7 @@ class Governed(Queued):
 
     def __init__(self, partitions: int, budget: float, latency_ms: int) -> None:
         super().__init__(partitions)
-        self.queue.governor = CommitGovernor(budget, lambda _state: S3_WRITE)
+        self.queue.governor = CommitGovernor(budget, lambda _partition: S3_WRITE)
         for replica in self.leaders.values():
             replica.reconfigure(LogConfig.from_properties({"stratalog.commit.latency.ms": latency_ms}))
 

@@ -210,11 +210,7 @@ BULK_REQUEST = Bound(
     "the deadline of a request that moves `BULK_BYTES` or more, or whose size is not known before",
     "its bytes take longer than a broker may wait for an answer",
 )
-SETTINGS_RECHECK = Bound(
-    5_000,
-    "the interval in which the file of object stores' settings is looked at",
-    "credentials that were replaced end soon; a failed request looks at once",
-)
+SETTINGS_RECHECK = Bound(5_000, "between two looks at the file of stores' settings", "replaced credentials end soon")
 WATCH_RETRY = Bound(
     1_000, "the interval in which a place that cannot be watched is tried again", "a disk may be away for a while"
 )

@@ -65,8 +65,7 @@ class UpkeepLimits:
     """The limits at which chores begin.
 
     checkpoint_commits  commits between two checkpoints: a first fold reads no more than these
-    far_checkpoint_commits  the same where each read is a request, and the next leader of a table in a storage domain
-                        waits for them; a checkpoint is two writes, beside two of each of these commits
+    far_checkpoint_commits  the same where each read is a request: the next leader in a storage domain waits for them
     garbage_ms          a checkpoint is also due when removed files have waited for one so long
     garbage_bytes       and when the files that wait for one are so large together
     keep_commits        commits that clean-up leaves at least
@@ -77,8 +76,7 @@ class UpkeepLimits:
     retention_check_ms  interval of retention checks (`log.retention.check.interval.ms`)
     scrub_ms            interval in which every data file on a local disk is read and its checksums verified
     merge_files_min     fewer files than this are not merged while their run still grows
-    merge_spread_files  spread of each table's first merge, by its name: tables that were made together must not merge
-                        all at once
+    merge_spread_files  spread of each table's first merge, by its name: those made together must not merge at once
     leader_first_ms     time that a follower waits for its leader's merge before it merges itself
     bulk_bytes          files of this size are not merged, unless the log has more than `live_files_max`
     live_files_max      live files above which all files are merged; above twice as many also while the owner is busy

@@ -4,8 +4,7 @@ Flush        syncs a log whose `flush.ms` has passed without an append (Kafka: `
 Checkpoints  writes Delta's checkpoints, and deletes the commits that nothing needs any more
 Deletion     deletes what left the log `stratalog.snapshot.retention.ms` ago, or earlier where it must not stay
 Vacuum       deletes files that no commit names, after a week
-Scrub        reads every data file now and then, so that decayed bits are found while another replica is sound; only
-             on a local disk, since an object store checks its objects itself
+Scrub        reads every data file of a local disk now and then, to find decayed bits while another replica is sound
 """
 
 from __future__ import annotations
@@ -177,9 +176,8 @@ class Checkpoints(Chore):
     @property
     def _commits_between(self) -> int:
         """Commits between two checkpoints."""
-        state, commits = self._log.state, self._limits.checkpoint_commits
-        if self._log.table.kept_ms:
-            commits = min(commits, self._limits.far_checkpoint_commits)
+        state, most = self._log.state, self._limits.checkpoint_commits
+        commits = min(most, self._limits.far_checkpoint_commits) if self._log.table.kept_ms else most
         return max(commits, (len(state.files) + len(state.removed)) // CHECKPOINT_ENTRIES)
 
     def _garbage_due_ms(self, view: UpkeepView) -> int | None:

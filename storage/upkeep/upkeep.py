@@ -78,9 +78,8 @@ class Upkeep:
         for turn in range(self._next_chore, self._next_chore + len(self._chores)):
             done = self._continue(self._chores[turn % len(self._chores)].begin(self._view))
             if done is not None or self._running is not None:
-                self._next_chore = (turn + 1) % len(
-                    self._chores
-                )  # so that a chore that always has work does not starve the others
+                # so that a chore that always has work does not starve the others
+                self._next_chore = (turn + 1) % len(self._chores)
                 return done
         return None
 

@@ -35,12 +35,12 @@ from tests.simulation.cluster import (
     Setting,
     SimCluster,
 )
+from tests.simulation.domains.leftovers import check_nothing_is_orphaned
 from tests.simulation.endpoint.endpoints import Endpoints
 from tests.simulation.erasures.eraser import Eraser
 from tests.simulation.faults import CUT_DOMAIN, DOMAIN_AWAY, TWO_CRASH, Faults
 from tests.simulation.inbox.sink import Sink
 from tests.simulation.invariants import Violation
-from tests.simulation.leftovers import check_nothing_is_orphaned
 from tests.simulation.shadow import Shadow
 from tests.simulation.troubles import make_trouble, restart
 

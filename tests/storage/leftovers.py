@@ -16,6 +16,7 @@ from stratalog.storage.upkeep.upkeep import Upkeep
 LATER_MS = 9 * DAY_MS
 """The time after which nothing is within its grace: the vacuum keeps unnamed files for a week, and a day."""
 KEEPS_ALL = LogConfig.from_properties({"retention.ms": "-1", "cleanup.policy": "delete"})
+LIMITS = UpkeepLimits(checkpoint_commits=20, keep_commits=10)
 QUIET_STEPS, STEPS_MAX = 30, 600
 """Steps without work after which none is left: more than a day, the vacuum's interval."""
 
@@ -23,7 +24,10 @@ QUIET_STEPS, STEPS_MAX = 30, 600
 def clean_later(log: PartitionLog, now_ms: int) -> None:
     """Have the product do all upkeep of a log that is due nine days after `now_ms`, an hour a step. AssertionError when
     it finds no end."""
-    upkeep, quiet = Upkeep(log, UpkeepLimits()), 0
+    write, is_written = log.checkpoint()  # clean-up deletes commits below one
+    write()
+    is_written()
+    upkeep, quiet = Upkeep(log, LIMITS), 0
     upkeep.step(now_ms, log.log_end_offset, log.leader_epoch)  # the vacuum waits for its next interval
     for step in range(STEPS_MAX):
         done = upkeep.step(now_ms + LATER_MS + step * HOUR_MS, log.log_end_offset, log.leader_epoch)

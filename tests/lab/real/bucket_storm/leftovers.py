@@ -92,7 +92,7 @@ def log_at(store: ObjectStore, table: str) -> PartitionLog:
 def leftovers_of(url: str, *, cleans: Callable[[str], bool] = lambda _table: False) -> Leftovers:
     """Everything below the URL of a cluster whose brokers are stopped, and whose parts are where `Cluster.start` puts
     them: `metadata`, `domain`, `broker-1` and so on. `cleans`: the tables that are cleaned before, by name."""
-    store = open_store(url)
+    store = open_store(url, request_ms=30_000)  # this machine may be busy, and nothing is timed any more
     view = ClusterView(f"{url}/metadata")
     view.refresh()
     paths = [meta.path for meta in store.list("")]

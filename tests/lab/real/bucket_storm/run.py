@@ -30,7 +30,7 @@ from tests.lab.real.harness.command import concluded, options, work_folder
 from tests.lab.real.harness.faults import KILL, PAUSE, Faults, after, show
 from tests.lab.real.harness.history import ACK, FAIL, SEND, STORED, Finding, History, check
 from tests.lab.real.harness.machine_watch import MachineWatch
-from tests.lab.real.harness.parties import Reader, Writer
+from tests.lab.real.harness.parties import Writer
 from tests.stores.cloud.simulated import simulated_bucket
 from tests.waiting import wait_until
 
@@ -99,7 +99,6 @@ def run_storm(folder: Path, seconds: float, seed: int, profile: str, settings: d
         history, faults, rng, strikes = History(folder / "history.jsonl"), Faults(), random.Random(seed), list[Strike]()
         with ExitStack() as parties:
             machine = parties.enter_context(MachineWatch())
-            parties.enter_context(Reader(root, TOPIC, history, "reader"))
             parties.enter_context(SocketWriter(brokers.bootstrap, TOPIC, PARTITIONS, history, "kafka-python"))
             parties.enter_context(
                 Writer(root, TOPIC, history, "own", pause_s=0.2, **{"stratalog.transport": "listener"})

@@ -441,7 +441,8 @@ def test_commits_that_clean_up_does_not_meet_go_after_a_week(replicas):
         write(log, "a")
     steps(upkeep, 0, 8)
     log.table.checkpoint()
-    files = log.table._log.files
+    (disk,) = replicas.disks.values()
+    files = disk.files_of("t-0")
     stray = files.commits[2]
     assert list(log.table.clean_log(6, FOREVER))
     replicas.clock.now_ms = DAY_MS

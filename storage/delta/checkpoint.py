@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -101,6 +101,18 @@ def commit_version(path: str) -> int | None:
     """The version of a commit's path, None for any other path."""
     match = _COMMIT_NAME.search(path)
     return int(match[1]) if match else None
+
+
+def stray_versions(versions: Collection[int], newest_checkpoint: int) -> list[int]:
+    """Those of the commits that there are which lead to no checkpoint: clean-up had deleted a version above each.
+
+    >>> stray_versions({3, 5, 7, 8, 9}, newest_checkpoint=8), stray_versions({7, 8, 9}, 8), stray_versions({0, 2}, -1)
+    ([3, 5], [], [])
+    """
+    oldest = newest_checkpoint
+    while oldest - 1 in versions:
+        oldest -= 1
+    return sorted(version for version in versions if version < oldest)
 
 
 def covered_count(written: Iterable[str], version: int) -> int:

@@ -18,11 +18,13 @@ from stratalog.storage.delta.checkpoint import (
     checkpoint_versions,
     commit_file,
     commit_metadata,
+    commit_version,
     decode_checkpoint,
     decode_metadata,
     encode_checkpoint,
     encode_pointer,
     pointed_version,
+    stray_versions,
 )
 from stratalog.storage.delta.commit_json import decode_commit, encode_commit
 from stratalog.storage.delta.commit_race import StoredCommit
@@ -220,6 +222,13 @@ class DeltaCommitLog:
         if first >= end or not is_young(end - 1):
             return end
         return bisect_left(range(end), True, lo=first, key=is_young)
+
+    def strays(self, before_ms: int) -> list[int]:
+        """The versions that `LogTable.delete_strays` deletes, by listing."""
+        listed = self.list_log()
+        newest = next(iter(checkpoint_versions(meta.path for meta in listed)), -1)
+        dates = {v: meta.last_modified_ms for meta in listed if (v := commit_version(meta.path)) is not None}
+        return [version for version in stray_versions(dates, newest) if dates[version] < before_ms]
 
     def _is_kept(self, version: int, keep_from_ms: int) -> bool:
         """Whether a version is too young to be deleted; one that is gone or unreadable is not."""

@@ -431,6 +431,13 @@ class DeltaLogTable(LogTable):
                 delete(version)
                 yield version
 
+    def delete_strays(self, before_ms: int) -> int:
+        with self._log.deletions() as delete:
+            strays = self._log.strays(before_ms)
+            for version in strays:
+                delete(version)
+        return len(strays)
+
     def has_rested(self) -> bool:
         if not self.kept_ms:
             return True

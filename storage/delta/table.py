@@ -289,6 +289,14 @@ class LogTable(Protocol):
         version it yields. Those below version `crowded_below` are deleted although they are young, but on a far store
         none of the last `cadence.COMMITS_KEPT`."""
 
+    def delete_strays(self, before_ms: int) -> int:
+        """Delete the commits of no fold that were made where clean-up had been, and that the store dates before
+        `before_ms`: by a request that arrived late. They stand below the newest checkpoint, apart from those that lead
+        to it, so that `clean_log`, which goes up from the oldest of these, does not meet them. How many there were.
+
+        Commits 3 and 7 to 18, checkpoint 17: commit 3 is one.
+        """
+
     def recover_tail(self) -> int:
         """After an unclean stop: drop commits from the first that is unreadable, does not follow the one before it, or
         whose data file is missing.

@@ -3,7 +3,7 @@
 Flush        syncs a log whose `flush.ms` has passed without an append (Kafka: `LogManager.flushDirtyLogs`)
 Checkpoints  writes Delta's checkpoints, and deletes the commits that nothing needs any more
 Deletion     deletes what left the log `stratalog.snapshot.retention.ms` ago, or earlier where it must not stay
-Vacuum       deletes files that no commit names, after a week
+Vacuum       deletes files that no commit names, and commits of no log, after a week
 Scrub        reads every data file of a local disk now and then, to find decayed bits while another replica is sound
 """
 
@@ -418,33 +418,40 @@ def _advance(deletions: Iterator[object], clock: Clock) -> tuple[int, bool]:
 
 
 class Vacuum(Chore):
-    """Deletes files that no commit names and that were not written within a week, once a day."""
+    """Once a day deletes files that no commit names, and commits that clean-up does not meet, if they were not written
+    within a week."""
 
     def __init__(self, log: PartitionLog, limits: UpkeepLimits) -> None:
         self._limits = limits
         self._timetable = Timetable(log.name, DAY_MS)
 
-    def begin(self, view: UpkeepView) -> Work[list[str]] | None:
+    def begin(self, view: UpkeepView) -> Work[tuple[int, list[str]]] | None:
         if not self._timetable.is_due(view.now_ms):
             return None
         self._timetable.checked(view.now_ms)
         kept_ms = max(self._limits.unreferenced_ms, view.log.config.removed_ms_max + DAY_MS)  # lists are not read
         table, old_ms = view.log.table.reopened(), view.now_ms - kept_ms
-        return Work(partial(_list_old, table, old_ms), partial(self._listed, view))
+        return Work(partial(_without_strays, table, old_ms), partial(self._listed, view))
 
-    def _listed(self, view: UpkeepView, old: Sequence[str]) -> Work[None] | None:
+    def _listed(self, view: UpkeepView, found: tuple[int, Sequence[str]]) -> Work[None] | UpkeepDone | None:
         """The fold after the listing names the files that were committed meanwhile."""
+        strays, old = found
         view.log.refresh()
         state = view.log.state
         named = live_paths(state.files) | set(state.removed) | {producers_path(state.producers_number)}
         unnamed = [path for path in old if path not in named]
         if not unnamed:
-            return None
+            return view.done(UpkeepWork.VACUUM, strays) if strays else None
         delete = partial(view.log.table.reopened().delete_objects, unnamed)
-        return Work(delete, lambda _: view.done(UpkeepWork.VACUUM, len(unnamed)))
+        return Work(delete, lambda _: view.done(UpkeepWork.VACUUM, strays + len(unnamed)))
 
     def rest_ms(self, view: UpkeepView) -> int:
         return self._timetable.rest_ms(view.now_ms)
+
+
+def _without_strays(table: LogTable, old_ms: int) -> tuple[int, list[str]]:
+    """Delete commits that are no part of the log: how many, and the old files."""
+    return table.delete_strays(old_ms), _list_old(table, old_ms)
 
 
 def _list_old(table: LogTable, old_ms: int) -> list[str]:

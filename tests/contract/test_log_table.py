@@ -401,6 +401,24 @@ def test_clean_up_that_slept_deletes_nothing_of_a_table_made_anew(lab: Lab, tabl
     assert all(lab.has_commit(version) for version in range(21))
 
 
+def test_a_commit_that_was_made_again_where_clean_up_has_been_is_found_later(lab: Lab, table: Table) -> None:
+    """Its request arrived twice, late. Clean-up, which goes on from the oldest commit of the log, does not meet it."""
+    grow(table, 20)
+    late = [lab.repeat(3), lab.repeat(5)]
+    clean_up_to(table, 12)
+    assert table.delete_strays(LATER_MS) == 0
+    for send in late:
+        send()
+    table.checkpoint()
+    list(table.clean_log(15, LATER_MS))
+    assert [lab.has_commit(version) for version in (3, 5, 14, 15, 16)] == [True, True, False, True, True]
+    assert (table.delete_strays(0), table.delete_strays(LATER_MS)) == (0, 2)
+    assert [lab.has_commit(version) for version in (3, 5, 14, 15, 16)] == [False, False, False, True, True]
+    snapshot = lab.open().snapshot()
+    assert snapshot is not None
+    assert snapshot.version == 20
+
+
 def test_reading_continues_after_clean_up(lab: Lab, table: Table) -> None:
     grow(table, 20)
     clean_up_to(table, 15)

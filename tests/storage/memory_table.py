@@ -14,7 +14,7 @@ from functools import partial
 import pyarrow as pa
 
 from stratalog.storage.clock import Clock, Ids
-from stratalog.storage.delta.checkpoint import checkpoint_file
+from stratalog.storage.delta.checkpoint import checkpoint_file, stray_versions
 from stratalog.storage.delta.commit_race import CommitRace, StoredCommit
 from stratalog.storage.delta.newest import newest_fold, point_to, pointed
 from stratalog.storage.delta.removed import producers_path
@@ -510,13 +510,27 @@ class MemoryLogTable(LogTable):
         checkpoint = pointed(self._log)
         limit = min(keep_from_version, checkpoint)
         settled_ms = files.modified_ms.get(checkpoint_file(checkpoint), 0) - self._disk.kept_ms
-        for version in sorted(v for v in files.commits if v < limit):
+        strays = set(stray_versions(files.commits, self._newest_checkpoint(files)))
+        for version in sorted(v for v in files.commits if v < limit and v not in strays):
             if self._disk.kept_ms and files.modified_ms.get(version, 0) > settled_ms:
                 return
             if files.modified_ms.get(version, 0) >= keep_from_ms and version >= crowded_below:
                 return
             self._log.delete_from(files, version)
             yield version
+
+    @staticmethod
+    def _newest_checkpoint(files: MemoryFiles) -> int:
+        return max(files.checkpoints, default=-1)
+
+    def delete_strays(self, before_ms: int) -> int:
+        files = self._log.files
+        self._disk.access("list", self._name, "_delta_log/")
+        strays = stray_versions(files.commits, self._newest_checkpoint(files))
+        found = [version for version in strays if files.modified_ms.get(version, 0) < before_ms]
+        for version in found:
+            self._log.delete_from(files, version)
+        return len(found)
 
     def has_rested(self) -> bool:
         files = self._disk.tables.get(self._name)

@@ -19,6 +19,7 @@ from stratalog.storage.delta.delta_table import DeltaLogTable
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.objects.opened import open_store
 from stratalog.storage.records import TopicPartition
+from tests.domains import only_in_roots
 from tests.lab.real.harness.parties import replicas_are_equal
 from tests.storage.files.test_damage import cut_short, in_a_page, in_the_footer
 from tests.waiting import wait_until
@@ -43,6 +44,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def replica(cluster: Cluster, broker_id: int, topic: str) -> Path:
+    only_in_roots("one replica is damaged, in its broker's root")
     return cluster.path / f"broker-{broker_id}" / f"{topic}-0"
 
 

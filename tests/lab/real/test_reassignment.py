@@ -13,6 +13,7 @@ from stratalog.jobs.demo.run import DURABLE, PARTITIONS, TOPIC
 from stratalog.jobs.topics.reassign_partitions import main
 from stratalog.server.admin.admin import NewTopic
 from stratalog.server.cluster import Cluster
+from tests.domains import only_in_roots
 from tests.lab.real.harness.history import ACK, FAIL, SEND, History, assert_clean
 from tests.lab.real.harness.parties import HighWatermarkWatch, Reader, Writer, events_with_replicas
 from tests.waiting import wait_until
@@ -37,6 +38,7 @@ Tool = Callable[..., list[str]]
 def test_a_topic_moves_under_load_and_outlives_its_controller(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    only_in_roots("a move copies, and takes time")
     history = History(tmp_path / "history.jsonl")
     with Cluster.start(tmp_path / "cluster", brokers=6, fetcher="thread", config=SETTINGS) as cluster:
         tool = tool_of(cluster, capsys)

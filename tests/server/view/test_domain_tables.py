@@ -20,16 +20,16 @@ from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.errors import InconsistentClusterIdError, InvalidRequestError
 from stratalog.storage.objects.memory import forget_memory, memory_store
 from stratalog.storage.records import CONTROL_ATTRIBUTE, TopicPartition
-from tests import domains
+from tests.domains import only_in_roots
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.skipif(domains.IS_ON, reason="not applicable in a storage domain: it makes its own")
 ORDERS = TopicPartition("orders", 0)
 DOMAIN = {"stratalog.storage.domain": "lake"}
 
 
 @pytest.fixture
 def cluster() -> Iterator[InMemoryCluster]:
+    only_in_roots("it makes its own")
     with InMemoryCluster.start_new(3) as made:
         admin = made.admin()
         admin.add_storage_domain("lake", lake_of(made))

@@ -30,14 +30,13 @@ from tests.simulation.cluster import QUICK_UPKEEP, Setting
 from tests.simulation.faults import Faults, Focus
 from tests.simulation.mutations.late_mutations import open_appends_are_forgotten
 from tests.simulation.mutations.log_mutations import (
-    CROWDED,
     conflicts_are_not_read_back,
-    crowded_logs_lose_young_commits,
     no_epoch_check_on_commits,
     orphaned_commits_count,
     time_does_not_pass,
 )
 from tests.simulation.mutations.mutation import COMPLETE, NO_FOCUS, Mutation, mix
+from tests.storage.memory_table import MemoryLogTable
 
 IN_DOMAIN = Setting(in_domain=True)
 BUSY = Setting(in_domain=True, upkeep=QUICK_UPKEEP, pause_ms_max=20)
@@ -158,6 +157,15 @@ def unnamed_files_stay() -> AbstractContextManager[object]:
     return patch.object(Vacuum, "begin", lambda *_: None)
 
 
+def strays_stay() -> AbstractContextManager[object]:
+    """Nothing looks for commits that late requests make where clean-up has been."""
+    return patch.object(MemoryLogTable, "delete_strays", lambda *_: 0)
+
+
+def _late_twice(rng: Random) -> Faults:
+    return replace(_late(crash=1, restart_all=1)(rng), doubled=0.3)
+
+
 DOMAIN_MUTATIONS: Mapping[str, Mutation] = {
     "append without epoch in a domain": Mutation(
         no_epoch_check_on_commits,
@@ -199,13 +207,6 @@ DOMAIN_MUTATIONS: Mapping[str, Mutation] = {
         BUSY,
         6_000,
     ),
-    "clean-up of young commits in a domain": Mutation(
-        crowded_logs_lose_young_commits,
-        ("CommitsFollow", *COMPLETE),
-        mix(Focus("create", 0.3, "b", "lake"), 1_500, second_process=4, pause_broker=2, restart_all=2),
-        Setting(in_domain=True, upkeep=CROWDED, pause_ms_max=30),
-        8_000,
-    ),
     "slept past a clean-up in a domain": Mutation(
         time_does_not_pass,
         ("CommitsFollow", *COMPLETE),
@@ -221,4 +222,5 @@ DOMAIN_MUTATIONS: Mapping[str, Mutation] = {
         _late(crash=3, restart_all=2),
         Setting(in_domain=True, upkeep=QUICK_UPKEEP),
     ),
+    "strays stay": Mutation(strays_stay, ("NothingOrphaned",), _late_twice, BUSY),
 }

@@ -434,6 +434,24 @@ def test_files_that_no_commit_named_go_after_a_week(replicas):
     assert values(replicas.log()) == "a"
 
 
+def test_commits_that_clean_up_does_not_meet_go_after_a_week(replicas):
+    log = replicas.leader(config=LogConfig.from_properties({"retention.ms": -1}))
+    upkeep = Upkeep(log)
+    for _ in range(8):
+        write(log, "a")
+    steps(upkeep, 0, 8)
+    log.table.checkpoint()
+    (disk,) = replicas.disks.values()
+    files = disk.files_of("t-0")
+    stray = files.commits[2]
+    assert list(log.table.clean_log(6, FOREVER))
+    replicas.clock.now_ms = DAY_MS
+    files.commits[2], files.modified_ms[2] = stray, DAY_MS
+    assert "vacuum 1" not in steps(upkeep, 8 * DAY_MS, 1)
+    assert "vacuum 1" in steps(upkeep, 9 * DAY_MS, 1)
+    assert 2 not in files.commits
+
+
 def test_sealed_segments_end_as_one_file_per_epoch(replicas):
     log = replicas.leader(config=LogConfig.from_properties({"segment.files.max": 4}))
     upkeep = Upkeep(log)

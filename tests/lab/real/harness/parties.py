@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -19,12 +20,13 @@ from deltalake import DeltaTable
 from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.producer.producer import Producer
 from stratalog.clients.records import RecordMetadata
-from stratalog.replication.metadata.records import NO_LEADER
+from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 from stratalog.replication.progress.progress import UNKNOWN, leader_progress_path
 from stratalog.replication.progress.progress_object import ProgressReader
 from stratalog.server.cluster import Cluster
 from stratalog.server.view.cluster_view import ClusterView
-from stratalog.storage.errors import LogDirNotFoundError, StoreError, StratalogError
+from stratalog.storage.errors import LogDirNotFoundError, StoreError, StratalogError, UnknownTopicOrPartitionError
+from stratalog.storage.log.reader import LogReader
 from stratalog.storage.records import TopicPartition
 from tests.domains import replica_folder
 from tests.lab.real.harness.history import ACK, FAIL, HIGH_WATERMARK, POLL, SEND, STORED, History, HistoryEvent
@@ -149,20 +151,24 @@ class Reader(Party):
 
 
 class HighWatermarkWatch(Party):
-    """Reads the leaders' progress objects directly: a `ClusterView` would not show a watermark that goes back."""
+    """Reads the leaders' progress objects directly: a `ClusterView` would not show a watermark that goes back. In a
+    storage domain it reads the tables, whose ends are committed."""
 
     def __init__(self, cluster: Cluster | str, topic: str, history: History, name: str = "watch") -> None:
         super().__init__(name)
         self._view = ClusterView(cluster)
         self._topic = topic
         self._history = history
+        self._tables: dict[TopicPartition, LogReader] = {}
         self.seen: dict[TopicPartition, tuple[int, int]] = {}
 
     def turn(self) -> None:
         self._view.refresh()
         image = self._view.image
         states = [image.partition(tp) for tp in image.partitions_of(self._topic)]
-        for leader in sorted({state.leader for state in states} - {NO_LEADER}):
+        for state in (each for each in states if each.has_one_table):
+            self._note_end(state)
+        for leader in sorted({state.leader for state in states if not state.has_one_table} - {NO_LEADER}):
             broker = image.brokers[leader]
             objects = self._view.stores.objects(broker.registration.root)
             published = ProgressReader(objects, leader_progress_path(broker.broker_epoch))
@@ -172,6 +178,16 @@ class HighWatermarkWatch(Party):
                 if entry and entry.leader_epoch == state.leader_epoch and entry.high_watermark != UNKNOWN:
                     self._note(state.topic_partition, entry.leader_epoch, entry.high_watermark)
         time.sleep(POLL_PAUSE_S)
+
+    def _note_end(self, state: PartitionRecord) -> None:
+        place = state.topic_partition
+        root = self._view.replica_root(place, state.replicas[0])
+        if place not in self._tables and root is not None:
+            self._tables[place] = LogReader(self._view.stores.table(root, place), self._view.clock)
+        with suppress(LogDirNotFoundError, UnknownTopicOrPartitionError):  # it is not made yet
+            log = self._tables[place]
+            log.refresh()
+            self._note(place, log.leader_epoch, log.log_end_offset)
 
     def _note(self, topic_partition: TopicPartition, epoch: int, high_watermark: int) -> None:
         if self.seen.get(topic_partition) != (epoch, high_watermark):

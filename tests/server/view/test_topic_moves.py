@@ -244,3 +244,28 @@ def test_a_lost_region(regions: InMemoryCluster) -> None:
     transaction(regions, b"e")
     assert consumed(regions, 1) == [b"e"]
     forget_memory(place_of(regions, "pond"))
+
+
+def test_a_reader_whose_metadata_are_old_reads_nothing_that_waits_for_a_copy(cluster: InMemoryCluster) -> None:
+    """It takes the lake's table for the only one. What is appended under the next leader epoch waits for the sea."""
+    made(cluster, 1, stratalog_storage_domain="lake")
+    sent(cluster, b"a")
+    old = ClusterView(cluster.root)
+    known = old.watermarks.published(ORDERS)
+    assert known is not None
+    assert known.high_watermark == 1
+    changes = {COPIES: "sea", "min.insync.replicas": "2"}
+    cluster.admin().alter_configs("orders", changes)
+    state = settled(cluster)
+    assert len(state.replicas) == 2
+    cluster.kill(state.replicas[1])
+    view = ClusterView(cluster.root)
+    wait_until(lambda: view.refresh() and view.partition_state(ORDERS).isr == state.replicas[:1], "the copy is fenced")
+    with cluster.producer(acks=1) as producer:
+        producer.send("orders", b"b", partition=0).result(30)
+    found = old.watermarks.published(ORDERS)
+    assert found is not None
+    assert found.high_watermark == 1
+    cluster.restart(state.replicas[1])
+    settled(cluster)
+    wait_until(lambda: values_of(cluster) == [b"a", b"b"], "the copy has it")

@@ -10,7 +10,6 @@ from stratalog.replication.controller.domains import moves
 from stratalog.replication.leader.partition import Partition
 from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.replication.progress.progress import ReplicaProgress
-from stratalog.storage.log.leader_epochs import LeaderEpochCache
 from tests.simulation.cluster import Setting
 from tests.simulation.mutations.mutation import COMPLETE, NO_FOCUS, Mutation, mix
 
@@ -42,15 +41,6 @@ def a_leaders_table_is_taken_for_all() -> AbstractContextManager[object]:
     return patch.object(Partition, "maybe_increment_high_watermark", maybe_increment)
 
 
-def readers_trust_a_table_of_a_later_epoch() -> AbstractContextManager[object]:
-    """All that a table holds is read, though the partition may have other tables by now."""
-
-    def committed_end(_epochs: LeaderEpochCache, _leader_epoch: int, log_end_offset: int) -> int:
-        return log_end_offset
-
-    return patch("tests.simulation.clients.committed_end", committed_end)
-
-
 def progress_counts_for_every_table() -> AbstractContextManager[object]:
     """What one follower has copied is taken for what all have."""
 
@@ -69,9 +59,6 @@ MOVE_MUTATIONS: Mapping[str, Mutation] = {
     ),
     "leader's table is taken for all": Mutation(
         a_leaders_table_is_taken_for_all, LOST, mix(crash=2, restart_all=1, cut_from_domain=1), MOVES
-    ),
-    "reader trusts a table of a later epoch": Mutation(
-        readers_trust_a_table_of_a_later_epoch, ("ConsistentRead", *LOST), mix(crash=2, pause_broker=1), MOVES
     ),
     "progress counts for every table": Mutation(
         progress_counts_for_every_table, LOST, mix(NO_FOCUS, crash=2, restart_all=1), MOVES

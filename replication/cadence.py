@@ -85,8 +85,7 @@ METADATA_ANNOUNCED_TIMES = 4
 """Factor of `stratalog.metadata.poll.max.ms` in the longest pause of polls for metadata on an object store while all
 live brokers announce theirs."""
 METADATA_READ_SESSIONS = 3
-"""Broker's sessions after which the metadata log is read where a thread looks for its commits: clean-up may have passed
-a fold, which finds no next commit then."""
+"""Broker's sessions after which a candidate reads the metadata log although its broker's loop has seen no commit."""
 POLLS_IDLE, POLLS, POLLS_LATE = 6, 12, 24
 """A candidate's polls of sessions within `broker.session.timeout.ms`: where they are requests to an object store and
 metadata have not changed for long, everywhere else, and there while a session is late."""

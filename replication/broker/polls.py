@@ -66,7 +66,7 @@ class MetadataPolls:
     def interval_ms(self, now_ms: int) -> int:
         """The interval of reads, if nothing ends it."""
         if self._polling is not None:
-            return cadence.METADATA_READ_SESSIONS * self._session_ms
+            return self._session_ms // cadence.METADATA_READ_PART
         pause_ms = self.idle.pause_ms(now_ms, is_watched=self.watch.is_active)
         return pause_ms if self.watch.is_active else min(pause_ms, self._longest_ms)
 

@@ -418,8 +418,7 @@ def _advance(deletions: Iterator[object], clock: Clock) -> tuple[int, bool]:
 
 
 class Vacuum(Chore):
-    """Once a day deletes files that no commit names, and commits that clean-up does not meet, if they were not written
-    within a week."""
+    """Once a day deletes files that no commit names, and commits that clean-up does not meet, older than a week."""
 
     def __init__(self, log: PartitionLog, limits: UpkeepLimits) -> None:
         self._limits = limits
@@ -431,7 +430,7 @@ class Vacuum(Chore):
         self._timetable.checked(view.now_ms)
         kept_ms = max(self._limits.unreferenced_ms, view.log.config.removed_ms_max + DAY_MS)  # lists are not read
         table, old_ms = view.log.table.reopened(), view.now_ms - kept_ms
-        return Work(partial(_without_strays, table, old_ms), partial(self._listed, view))
+        return Work(lambda: (table.delete_strays(old_ms), _list_old(table, old_ms)), partial(self._listed, view))
 
     def _listed(self, view: UpkeepView, found: tuple[int, Sequence[str]]) -> Work[None] | UpkeepDone | None:
         """The fold after the listing names the files that were committed meanwhile."""
@@ -447,11 +446,6 @@ class Vacuum(Chore):
 
     def rest_ms(self, view: UpkeepView) -> int:
         return self._timetable.rest_ms(view.now_ms)
-
-
-def _without_strays(table: LogTable, old_ms: int) -> tuple[int, list[str]]:
-    """Delete commits that are no part of the log: how many, and the old files."""
-    return table.delete_strays(old_ms), _list_old(table, old_ms)
 
 
 def _list_old(table: LogTable, old_ms: int) -> list[str]:

@@ -78,8 +78,7 @@ class Upkeep:
         for turn in range(self._next_chore, self._next_chore + len(self._chores)):
             done = self._continue(self._chores[turn % len(self._chores)].begin(self._view))
             if done is not None or self._running is not None:
-                # so that a chore that always has work does not starve the others
-                self._next_chore = (turn + 1) % len(self._chores)
+                self._next_chore = (turn + 1) % len(self._chores)  # one that always has work starves no other
                 return done
         return None
 

@@ -24,6 +24,7 @@ from stratalog.storage.delta.table import LogTable
 from stratalog.storage.errors import StaleBrokerEpochError, StratalogError
 from stratalog.storage.log_lines import line_logger
 from stratalog.storage.records import IdentifiedPartition
+from stratalog.storage.topic_config import LogConfig
 
 _LOG = line_logger("stratalog.state.change")
 
@@ -43,6 +44,7 @@ class LeftTables:
         self._ports = ports
         self._metadata = metadata
         self._under_way: dict[LeftTable, Future[bool]] = {}
+        self._sealed_ms: dict[LeftTable, int] = {}
         self._retries: dict[LeftTable, BackOff] = {}
         self._seen: ClusterImage | None = None
         self._waiting: list[tuple[LeftTable, PartitionRecord]] = []
@@ -54,7 +56,7 @@ class LeftTables:
             if done is not None:
                 self._end(table, done, broker_epoch, now_ms)
             elif table not in self._under_way and self._retries.get(table, cadence.LEFT_TABLE_RETRY).is_due(now_ms):
-                self._begin(table, state)
+                self._begin(table, state, now_ms)
 
     def _found(self) -> list[tuple[LeftTable, PartitionRecord]]:
         """Those of the newest image, which is looked through when it is another."""
@@ -72,9 +74,13 @@ class LeftTables:
     def _is_done(self, table: LeftTable) -> bool:
         return table in self._under_way and self._under_way[table].done()
 
-    def _begin(self, table: LeftTable, state: PartitionRecord) -> None:
-        """Seal or delete it, in a thread of the executor's if there is one."""
-        work = partial(self._deleted, table, state.leader_epoch)
+    def _begin(self, table: LeftTable, state: PartitionRecord, now_ms: int) -> None:
+        """Seal it, or delete it `file.delete.delay.ms` later, since readers may still have it open: in a thread of the
+        executor's if there is one."""
+        delay_ms = LogConfig.from_properties(self._metadata.image.topic_config(state.topic)).file_delete_delay_ms
+        sealed_ms = self._sealed_ms.get(table)
+        is_due = sealed_ms is not None and now_ms >= sealed_ms + delay_ms
+        work = partial(self._deleted, table, state.leader_epoch, is_due=is_due)
         executor: Executor | None = self._ports.executor
         if executor is not None:
             self._under_way[table] = executor.submit(work)
@@ -85,12 +91,13 @@ class LeftTables:
         except StratalogError as reason:
             future.set_exception(reason)
 
-    def _deleted(self, table: LeftTable, leader_epoch: int) -> bool:
+    def _deleted(self, table: LeftTable, leader_epoch: int, *, is_due: bool) -> bool:
         """Whether the table is gone. First it is sealed, and it rests: a deposed leader may be about to commit."""
         named, clock, ids = table.partition, self._ports.clock, self._ports.ids
         root = topic_root(domain_of(self._metadata.image, table.domain), named.topic, named.topic_id)
         found: LogTable = self._ports.stores.table(root, named.topic_partition)
-        if not seal(found, Leaving(named.topic_id, leader_epoch), clock, ids) or not found.has_rested():
+        is_sealed_now = seal(found, Leaving(named.topic_id, leader_epoch), clock, ids)
+        if not (is_sealed_now and is_due and found.has_rested()):
             return False
         return found.drop(lambda: is_sealed(found, clock, ids, if_unreadable=True))
 
@@ -98,6 +105,7 @@ class LeftTables:
         retry = self._retries.get(table, cadence.LEFT_TABLE_RETRY)
         try:
             if not done.result():
+                self._sealed_ms.setdefault(table, now_ms)
                 self._retries[table] = retry.failed(now_ms)
                 return
             self._metadata.propose(
@@ -113,5 +121,6 @@ class LeftTables:
             )  # fmt: skip
             return
         self._retries.pop(table, None)
+        self._sealed_ms.pop(table, None)
         _LOG.info("[Broker %d] deleted the table that %s left in the storage domain %s",
                   self._broker_id, table.partition, table.domain)  # fmt: skip

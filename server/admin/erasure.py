@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 from stratalog.replication.folders import replica_of_leftover
 from stratalog.replication.metadata.erasures import erase_of, request_erase
 from stratalog.replication.metadata.image import ClusterImage, Result
-from stratalog.replication.metadata.records import EraseRecord
+from stratalog.replication.metadata.records import EraseRecord, PartitionRecord
+from stratalog.replication.metadata.storage_domains import domain_of, topic_root
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.delta.removed import is_list, listed_files
 from stratalog.storage.errors import (
@@ -71,8 +72,8 @@ class ReplicaErasure:
 
 @dataclass(frozen=True, slots=True)
 class ErasureLeftover:
-    """What the deletion of a replica left on a broker's root: data files that may hold an erased record. The broker
-    deletes them when it starts.
+    """What the deletion of a replica left on a broker's root, or a move in a storage domain: data files that may hold
+    an erased record. The broker deletes them when it starts, or, in a domain, soon.
 
     error  why the root could not be listed; it may hold some then
     """
@@ -150,7 +151,27 @@ def erasure_report(view: ClusterView, topic: str, erase_id: int) -> ErasureRepor
         for broker_id, broker in sorted(image.brokers.items())
         for leftover in _leftovers(view, topic, broker_id, broker.registration.root)
     ]
-    return ErasureReport(topic, erase_id, record.predicate, tuple(replicas), tuple(leftovers))
+    left = [each for place in places for each in _left_tables(view, place)]
+    return ErasureReport(topic, erase_id, record.predicate, tuple(replicas), (*leftovers, *left))
+
+
+def _left_tables(view: ClusterView, place: TopicPartition) -> list[ErasureLeftover]:
+    """What a partition left in storage domains that its leader deletes soon."""
+    image = view.image
+    state = image.partition(place)
+    return [_left_table(view, state, topic_root(domain_of(image, name), place.topic, image.topic_ids[place.topic]))
+            for name in state.left]  # fmt: skip
+
+
+def _left_table(view: ClusterView, state: PartitionRecord, root: str) -> ErasureLeftover:
+    url, _, folder = root.rpartition("/")
+    directory = f"{folder}/{state.topic_partition}"
+    try:
+        objects = view.stores.objects(url)
+        count = sum(len(objects.list(f"{directory}/{each}")) for each in DATA_DIRECTORIES)
+        return ErasureLeftover(state.leader, f"{url}/{directory}", count)
+    except StratalogError as error:
+        return ErasureLeftover(state.leader, f"{url}/{directory}", error=error)
 
 
 def _leftovers(view: ClusterView, topic: str, broker_id: int, root: str) -> list[ErasureLeftover]:

@@ -101,6 +101,16 @@ def test_from_roots_to_a_domain_and_back(cluster: InMemoryCluster) -> None:
     assert set(tables_in_roots(cluster)) >= set(before.replicas)
 
 
+def test_an_erasure_shows_what_was_left_in_a_domain(cluster: InMemoryCluster) -> None:
+    made(cluster, stratalog_storage_domain="lake", file_delete_delay_ms="3600000")
+    sent(cluster, b"a")
+    assert moved(cluster, stratalog_storage_domain="sea").left == ("lake",)
+    admin = cluster.admin()
+    erase_id = admin.delete_where("orders", {"key": {"equals": "nobody"}})
+    (leftover,) = admin.describe_erasure("orders", erase_id).leftovers
+    assert (leftover.file_count, "/lake/orders." in leftover.directory, leftover.error) == (1, True, None)
+
+
 def test_one_replica_moves_between_domains_by_another_broker(cluster: InMemoryCluster) -> None:
     made(cluster, 1, stratalog_storage_domain="lake")
     sent(cluster, b"a")

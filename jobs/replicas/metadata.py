@@ -205,8 +205,8 @@ def domains(given: argparse.Namespace) -> int:
 def promotion_line(name: str, promotion: Promotion) -> str:
     """What a promotion did.
 
-    >>> promotion_line("sea", Promotion(("a", "b"), (TopicPartition("a", 0),), ()))
-    'The home of 2 topics is sea: 1 partitions wait for their copy, 0 were elected uncleanly.'
+    >>> promotion_line("sea", Promotion(("a", "b"), (), ()))
+    'The home of 2 topics is sea: 0 partitions wait for their copy, 0 were elected uncleanly.'
     """
     waiting, unclean = len(promotion.waiting), len(promotion.unclean)
     return (

@@ -444,8 +444,9 @@ class Broker:
 
     def _followers(self, image: ClusterImage) -> Mapping[int, BrokerState]:
         """The brokers whose progress is read: nobody's where reads are paid and all tables lie in storage domains."""
+        self._own_root.is_shared = needs_sessions(image, self.broker_id)
         is_paid = self._loop.objects.distance.is_far
-        return {} if is_paid and not needs_sessions(image, self.broker_id) else image.brokers
+        return {} if is_paid and not self._own_root.is_shared else image.brokers
 
     def _is_current(self, now_ms: int) -> bool:
         """False when this registration is over: fenced (register again) or replaced (stop for good)."""

@@ -25,7 +25,8 @@ class OwnRoot:
     """The root is dead once a write has waited for `dead_ms` without any answer since: a third of a session, so that
     the broker is fenced, and others lead, before its session would expire. A stall that is shorter changes nothing.
     A full disk answers: a replica that cannot be written to is offline by itself. On an object store, where writes are
-    paid, an idle broker's root is written to now and then: one that refuses is found then, or by the first use.
+    paid, a root that has no replica which others could lead is written to now and then: one that refuses is found then,
+    or by the first use.
 
     The loop writes small objects through `put_register` and `put`: each is an answer of its own, also where one
     publication writes several. `answers` is called regularly from one other thread. The fields are single values, so
@@ -45,9 +46,9 @@ class OwnRoot:
         self._store = store
         self._clock = ports.clock
         self._threads = ports.threads
+        self.is_shared = True
+        """Whether others follow, or lead, what this root has replicas of. Set by the loop, read by any thread."""
         self._late_ms = config.broker_heartbeat_interval_ms * 5 // 4
-        if store.distance.is_far:
-            self._late_ms = max(self._late_ms, cadence.FAR_ROOT_WRITTEN.ms)
         self._dead_ms = max(config.broker_session_timeout_ms // 3, 1)
         self._answered_ms = ports.clock.monotonic_ms()
         self._unanswered_ms: int | None = None
@@ -83,7 +84,8 @@ class OwnRoot:
         self._checked_ms = now_ms
         if has_slept and self._unanswered_ms is not None:
             self._unanswered_ms = now_ms
-        if now_ms - self._answered_ms > self._late_ms:
+        is_paid = self._store.distance.is_far and not self.is_shared
+        if now_ms - self._answered_ms > (max(self._late_ms, cadence.FAR_ROOT_WRITTEN.ms) if is_paid else self._late_ms):
             self.asks()
             self._probe()
         return self.is_dead()

@@ -267,9 +267,11 @@ def no_gap_between_polls() -> AbstractContextManager[object]:
     """Promise 14: an observer that was paused expires every session."""
     original = SessionObserver.observe
 
-    def observe(self: SessionObserver, now_ms: int, contents: Mapping[int, bytes | None]) -> set[int]:
+    def observe(
+        self: SessionObserver, now_ms: int, contents: Mapping[int, bytes | None], heard_ms: Mapping[int, int]
+    ) -> set[int]:
         self._poll_gap_ms_max = 1 << 60
-        return original(self, now_ms, contents)
+        return original(self, now_ms, contents, heard_ms)
 
     return patch.object(SessionObserver, "observe", observe)
 

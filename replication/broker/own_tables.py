@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 
 from stratalog.replication.broker_root import clean_shutdown_epoch, directory_id
 from stratalog.replication.controller.brokers import FoundRoot
@@ -134,7 +135,8 @@ class OwnTables:
         for topic_partition in tables:
             if topic_partition in partitions:
                 continue
-            if delete_unknown(self.table(topic_partition), self.clock, self.ports.ids):
+            is_known = partial(_is_known, image)
+            if delete_unknown(self.table(topic_partition), is_known, self.clock, self.ports.ids):
                 self.log(f"removed replica {topic_partition}, whose topic is unknown")
 
     def _delete_leftovers(self) -> None:
@@ -150,6 +152,10 @@ class OwnTables:
         """The table of a replica that is to lead is of a deleted topic of this name."""
         if delete_stray(table, topic_id, self.clock, self.ports.ids):
             _LOG.warning("broker %d drops a stray replica: %s", self.broker_id, reason)
+
+
+def _is_known(image: Callable[[], ClusterImage], topic_id: str) -> bool:
+    return topic_id in image().topic_ids.values()
 
 
 def _delete_leftovers(objects: ObjectStore, directories: Sequence[str]) -> None:

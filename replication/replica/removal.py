@@ -113,14 +113,18 @@ def delete_stray(table: LogTable, topic_id: str, clock: Clock, ids: Ids) -> bool
     return table.drop(lambda: is_sealed(table, clock, ids))
 
 
-def delete_unknown(table: LogTable, clock: Clock, ids: Ids) -> bool:
-    """Delete a table of a topic that there is no more; False when another process deletes it. One that is absent,
-    cannot be read, or is sealed already is deleted as it is: nothing can write to it."""
+def delete_unknown(table: LogTable, is_known: Callable[[str], bool], clock: Clock, ids: Ids) -> bool:
+    """Delete a table of a topic that there is no more; False when another process deletes it, or when it is of a topic
+    that there is: a process that slept finds the table that a later one has made. One that is absent, cannot be read,
+    or is sealed already is deleted as it is: nothing can write to it.
+
+    is_known  whether there is a topic of this id, by the newest metadata
+    """
     log = PartitionLog(table, LogConfig(), clock, ids)
     try:
         log.refresh()
         if log.leader_epoch != SEALED_EPOCH:
-            return delete_stray(table, log.topic_id, clock, ids)
+            return not is_known(log.topic_id) and delete_stray(table, log.topic_id, clock, ids)
     except StoreError:
         raise
     except (errors.UnknownTopicOrPartitionError, errors.CorruptMessageError, errors.KafkaStorageError):

@@ -135,7 +135,7 @@ class OwnTables:
         for topic_partition in tables:
             if topic_partition in partitions:
                 continue
-            is_known = partial(_is_known, image)
+            is_known = partial(_is_known, image, topic_partition.topic)
             if delete_unknown(self.table(topic_partition), is_known, self.clock, self.ports.ids):
                 self.log(f"removed replica {topic_partition}, whose topic is unknown")
 
@@ -154,8 +154,8 @@ class OwnTables:
             _LOG.warning("broker %d drops a stray replica: %s", self.broker_id, reason)
 
 
-def _is_known(image: Callable[[], ClusterImage], topic_id: str) -> bool:
-    return topic_id in image().topic_ids.values()
+def _is_known(image: Callable[[], ClusterImage], topic: str, topic_id: str) -> bool:
+    return image().topic_ids.get(topic) == topic_id
 
 
 def _delete_leftovers(objects: ObjectStore, directories: Sequence[str]) -> None:

@@ -37,7 +37,7 @@ class LeftTable(NamedTuple):
 
 
 class LeftTables:
-    """Those of the partitions that one broker leads."""
+    """Deletes the tables that the partitions which one broker leads have left in storage domains."""
 
     def __init__(self, broker_id: int, ports: Ports, metadata: MetadataLog) -> None:
         self._broker_id = broker_id

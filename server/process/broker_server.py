@@ -98,7 +98,7 @@ class BrokerServer:
 
     @property
     def beats(self) -> PeerBeats:
-        """What it hears of brokers of other processes."""
+        """The heartbeats that this broker has received from brokers in other processes, and those that they took of it."""
         return self._host.beats(self.properties.broker_id)
 
     @property

@@ -98,7 +98,7 @@ class BrokerServer:
 
     @property
     def beats(self) -> PeerBeats:
-        """The heartbeats that this broker has received from brokers in other processes, and those that they took of it."""
+        """The heartbeats between this broker and the brokers of other processes."""
         return self._host.beats(self.properties.broker_id)
 
     @property

@@ -53,7 +53,7 @@ class BucketBroker(ServerProcess):
         super().__init__(f"broker {broker_id}", command, folder / f"broker-{broker_id}.out")
 
     def billed(self) -> Billed:
-        """The requests that this broker's process has made to object stores since it started, by purpose and kind of request."""
+        """The requests that this broker's process has made to object stores since its start, by purpose and kind."""
         with urllib.request.urlopen(f"http://localhost:{self.metrics_port}/metrics", timeout=TIMEOUT_S) as answer:
             text = answer.read().decode()
         found = Counter[tuple[str, str]]()

@@ -278,8 +278,9 @@ def test_kafka_python_makes_users_and_allows_them_what_they_need(broker: Secured
     admin.close()
 
 
-@with_settings("SASL_PLAINTEXT", {**SCRAM, "connections.max.reauth.ms": 1_100})
+@with_settings("SASL_PLAINTEXT", {**SCRAM, "connections.max.reauth.ms": 1_300})
 def test_kafka_python_renews_its_session(broker: SecuredBroker, caplog: pytest.LogCaptureFixture) -> None:
+    """It does so after 85 to 95 % of the session's time. As Kafka's, our broker refuses it within a second (KIP-368)."""
     consumer = KafkaConsumer(
         bootstrap_servers=broker.address,
         security_protocol="SASL_PLAINTEXT",
@@ -288,12 +289,12 @@ def test_kafka_python_renews_its_session(broker: SecuredBroker, caplog: pytest.L
         sasl_plain_password="secret",
     )
     with caplog.at_level(logging.DEBUG):
-        end_s = time.monotonic() + 2.5
+        end_s = time.monotonic() + 3
         while time.monotonic() < end_s:
             assert consumer.topics() == {"t"}
     consumer.close()
     lines = [each.getMessage() for each in caplog.records]
-    assert len([line for line in lines if "Scheduling SASL re-authentication" in line]) >= 2
+    assert [line for line in lines if "Beginning SASL re-authentication" in line]
     assert [line for line in lines if "expired" in line or "Failed" in line] == []
 
 

@@ -25,7 +25,6 @@ import javaproperties
 from stratalog.jobs.command.flags import Flag, Rule, switch
 from stratalog.jobs.command.listen_at import CONSOLE_ADDRESS, check_listener, listen_address
 from stratalog.jobs.command.terminal import UsageError, complain
-from stratalog.jobs.console import main as console
 from stratalog.replication.config import BrokerConfig
 from stratalog.server.endpoint.listeners import inter_broker_name
 from stratalog.server.remote.connections.config import CONNECTION_CONFIGS
@@ -182,7 +181,9 @@ def run_child(words: Sequence[str]) -> int:
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=await_end, name="parent", daemon=True).start()
-    return console(list(words))
+    from stratalog.jobs.console import main  # noqa: PLC0415 - the child's alone: brokers start without it
+
+    return main(list(words))
 
 
 if __name__ == "__main__":

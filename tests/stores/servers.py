@@ -75,9 +75,9 @@ def s3_server(host: str = "127.0.0.1") -> Iterator[StoreServer]:
 
 
 @contextmanager
-def versity_server(host: str = "127.0.0.1") -> Iterator[StoreServer]:
+def versity_server(host: str = "127.0.0.1", port: int | None = None) -> Iterator[StoreServer]:
     """versitygw with one bucket, a folder of the temporary directory, at an address of this machine."""
-    port, key = free_port(), {"ROOT_ACCESS_KEY": S3_KEY, "ROOT_SECRET_KEY": S3_KEY}
+    port, key = port or free_port(), {"ROOT_ACCESS_KEY": S3_KEY, "ROOT_SECRET_KEY": S3_KEY}
     with tempfile.TemporaryDirectory(prefix="versitygw-") as folder:
         (Path(folder) / CONTAINER).mkdir()
         command = [str(VERSITYGW), "--port", f"{host}:{port}", "--keep-alive", "--quiet", "posix", folder]

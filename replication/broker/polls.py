@@ -33,7 +33,7 @@ class MetadataPolls:
         times = cadence.METADATA_ANNOUNCED_TIMES if store.distance.is_far else 1
         bounds_ms = config.stratalog_metadata_poll_ms, times * self._longest_ms
         self.idle = IdlePause(cadence.METADATA.within(*bounds_ms), now_ms)
-        """News are new metadata, and records that move here."""
+        """News are new metadata, and records that move here where nobody announces metadata."""
         self.is_announced: Callable[[], bool] = lambda: False
         """Whether all live brokers announce new metadata, so that polls may be rare. Called from any thread."""
         self._log = log
@@ -62,6 +62,11 @@ class MetadataPolls:
         if not self.watch.is_active:
             self._is_expected = True
             self._wakeup.wake()
+
+    def records_moved(self, now_ms: int) -> None:
+        """ISRs may change: commits are polled for often, unless who makes them announces them."""
+        if not self.is_announced():
+            self.idle.changed(now_ms)
 
     def interval_ms(self, now_ms: int) -> int:
         """The interval of reads, if nothing ends it."""
@@ -197,7 +202,7 @@ class Polls:
 
     def records_moved(self, now_ms: int) -> None:
         """Records were appended, or an epoch began: followers are about to progress, and ISRs may change."""
-        self.metadata.idle.changed(now_ms)
+        self.metadata.records_moved(now_ms)
         self._progress_idle.changed(now_ms)
 
     def followers_progressed(self, now_ms: int) -> None:

@@ -68,6 +68,17 @@ def test_what_is_polled_is_read_less_and_less_and_often_again_after_news() -> No
     assert polling.turn(10) == ["metadata"]
 
 
+def test_records_that_move_end_no_pause_where_metadata_are_announced() -> None:
+    """Each commit polled for is a request, and while records flow there would be many."""
+    polling = Polling(reports_writes=False)
+    polling.polls.metadata.is_announced = lambda: True
+    polling.turn(60_000)
+    polling.polls.records_moved(polling.clock.now_ms)
+    assert polling.turn(450) == ["inbox"]
+    polling.polls.metadata.expect()
+    assert polling.turn() == ["metadata"]
+
+
 def test_an_inbox_is_listed_for_a_while_after_a_request_and_then_its_bell_is_read() -> None:
     polling = Polling(reports_writes=False)
     found = []

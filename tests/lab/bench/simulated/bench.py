@@ -15,9 +15,9 @@ from stratalog.replication.price_lists import price_book
 from tests.lab.bench.benches.latency import OpenLoop, ours
 from tests.lab.bench.benches.time_to_table import times_to_reader_ms
 from tests.lab.bench.lab import BROKERS, PARTITIONS, Lab, Outcome, show
-from tests.lab.bench.simulated.figures import CloudRound, rows_of_rounds
+from tests.lab.bench.simulated.figures import CloudRound, FullLoad, rows_of_rounds
 from tests.lab.bench.simulated.spans import PRICES, TIMEOUT_S, closed_loop_ms, full_load_bytes, span
-from tests.stores.cloud.simulated import simulated_bucket
+from tests.stores.cloud.simulated import SimulatedCloud, simulated_bucket
 from tests.stores.servers import lacking
 
 CLOSED_S, CLOSED_ACKS_MAX = 60, 400
@@ -25,6 +25,11 @@ RATES_PER_S, WARM_S, WINDOW_S = (20, 200), 5, 30
 READ_LOOP = OpenLoop(PARTITIONS, RATES_PER_S[0], WARM_S, WINDOW_S)
 OUTSIDE_READER = "tests.lab.bench.simulated.outside_reader"
 BULK_S, BULK_VALUE_BYTES = 20, 1_024
+BULK_TABLES, GOVERNED_TABLES = 2, 4
+"""Tables of ten thousand records that are under way at full load; more, where commits gather."""
+BUDGET: Mapping[str, object] = {"stratalog.requests.budget": 3.0}
+"""Dollars a day of each broker: commits gather for as long as `stratalog.commit.latency.ms`, half a second, lets
+them."""
 SETTLE_S, IDLE_S = 40, 30
 
 LAYOUTS: Mapping[str, Mapping[str, object]] = {"": {"stratalog.storage.domain": ""}, "_domain": {}}
@@ -47,7 +52,8 @@ def simulated(profile: str, suffix: str, lab: Lab) -> Outcome:
     note = (
         f"`{bench}` is simulated: times of requests from the profile `{profile}`, prices of `{prices.name}`, read on "
         f"{prices.read_on.isoformat()}; {PARTITIONS} partitions instead of 288, {last.acks} acknowledgements in the "
-        f"closed loop, {last.bulk_bytes / last.bulk.took_s / (1 << 20):.1f} MiB/s of values at full load."
+        f"closed loop, {last.bulk.mib_per_s:.1f} MiB/s of values at full load, {last.governed.mib_per_s:.1f} MiB/s "
+        f"with a budget of ${BUDGET['stratalog.requests.budget']} a day and broker."
     )
     return Outcome(rows_of_rounds(bench, rounds, prices), (note,))
 
@@ -63,30 +69,45 @@ def _topic(cluster: Cluster, name: str) -> str:
 
 
 def _round(lab: Lab, profile: str, layout: Mapping[str, object], seed: int) -> CloudRound:
-    with (
-        simulated_bucket(seed) as (cloud, url),
-        Cluster.start(url, BROKERS, fetcher="thread", config=layout) as cluster,
-    ):
-        topic = _topic(cluster, lab.fresh("simulated"))
-        with Producer(cluster, acks="all", linger_ms=0) as producer:
-            for partition in range(PARTITIONS):
-                producer.send(topic, b"first", partition=partition).result(TIMEOUT_S)
-        cloud.profile(profile)
-        time.sleep(SETTLE_S)
-        with span(cloud) as idle:  # before there is anything to merge
-            time.sleep(IDLE_S)
-        latencies: dict[str, list[float]] = {"closed loop": []}
-        with span(cloud) as closed:
-            values = lab.payload(100).value
-            latencies["closed loop"] = closed_loop_ms(cluster, topic, values, CLOSED_S, CLOSED_ACKS_MAX)
-        for rate_per_s in RATES_PER_S:
-            _, moments = ours(lab, cluster, topic, OpenLoop(PARTITIONS, rate_per_s, WARM_S, WINDOW_S))
-            latencies[f"{rate_per_s}/s"] = [moment.latency_ms for moment in moments]
-        latencies["outside reader"] = times_to_reader_ms(
-            cluster, _topic(cluster, lab.fresh("read")), lab.payload(100).value(0), READ_LOOP, OUTSIDE_READER
-        )
-        with span(cloud) as bulk:
-            bulk_bytes = full_load_bytes(cluster, topic, lab.payload(BULK_VALUE_BYTES), BULK_S)
-        cloud.profile("0ms")  # the end is not measured
-        acks = len(latencies["closed loop"])
-        return CloudRound(latencies, closed(), bulk(), idle(), acks, bulk_bytes)
+    with simulated_bucket(seed) as (cloud, url):
+        with Cluster.start(url, BROKERS, fetcher="thread", config=layout) as cluster:
+            topic = _warm_topic(lab, cluster)
+            cloud.profile(profile)
+            time.sleep(SETTLE_S)
+            with span(cloud) as idle:  # before there is anything to merge
+                time.sleep(IDLE_S)
+            latencies: dict[str, list[float]] = {}
+            with span(cloud) as closed:
+                values = lab.payload(100).value
+                latencies["closed loop"] = closed_loop_ms(cluster, topic, values, CLOSED_S, CLOSED_ACKS_MAX)
+            for rate_per_s in RATES_PER_S:
+                _, moments = ours(lab, cluster, topic, OpenLoop(PARTITIONS, rate_per_s, WARM_S, WINDOW_S))
+                latencies[f"{rate_per_s}/s"] = [moment.latency_ms for moment in moments]
+            latencies["outside reader"] = times_to_reader_ms(
+                cluster, _topic(cluster, lab.fresh("read")), lab.payload(100).value(0), READ_LOOP, OUTSIDE_READER
+            )
+            bulk, latencies["full load"] = _full_load(lab, cloud, cluster, topic, BULK_TABLES)
+            cloud.profile("0ms")  # the end is not measured
+        with Cluster.start(f"{url}/budget", BROKERS, fetcher="thread", config={**layout, **BUDGET}) as cluster:
+            topic = _warm_topic(lab, cluster)
+            cloud.profile(profile)
+            governed, latencies["within a budget"] = _full_load(lab, cloud, cluster, topic, GOVERNED_TABLES)
+            cloud.profile("0ms")
+    return CloudRound(latencies, closed(), idle(), len(latencies["closed loop"]), bulk, governed)
+
+
+def _warm_topic(lab: Lab, cluster: Cluster) -> str:
+    topic = _topic(cluster, lab.fresh("simulated"))
+    with Producer(cluster, acks="all", linger_ms=0) as producer:
+        for partition in range(PARTITIONS):
+            producer.send(topic, b"first", partition=partition).result(TIMEOUT_S)
+    return topic
+
+
+def _full_load(
+    lab: Lab, cloud: SimulatedCloud, cluster: Cluster, topic: str, tables: int
+) -> tuple[FullLoad, list[float]]:
+    payload = lab.payload(BULK_VALUE_BYTES)
+    with span(cloud) as measured:
+        size_bytes, times_ms = full_load_bytes(cluster, topic, payload, BULK_S, tables)
+    return FullLoad(measured(), size_bytes), times_ms

@@ -24,6 +24,7 @@ UNITS: Mapping[str, str] = {
     "requests an acknowledgement": "requests",
     "writes an acknowledgement": "requests",
     "a GiB written": "$",
+    "a GiB within a budget": "$",
     "idle": "requests/s",
     "idle a month": "$",
 }
@@ -53,21 +54,40 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
+class FullLoad:
+    """As much as can be produced, for a time. `size_bytes`: values that were produced."""
+
+    span: Span
+    size_bytes: int
+
+    @property
+    def mib_per_s(self) -> float:
+        return self.size_bytes / self.span.took_s / (GIB_BYTES >> 10)
+
+    def dollars_per_gib(self, prices: PriceList) -> float:
+        """ValueError where the list lacks a price."""
+        dollars = dollars_of(prices, self.span.calls)
+        if dollars is None or (found := dollars_per_gib(dollars, self.size_bytes)) is None:
+            raise ValueError(f"{prices.name} lacks {', '.join(prices.not_listed)}, or nothing was produced")
+        return found
+
+
+@dataclass(frozen=True, slots=True)
 class CloudRound:
     """One round in one bucket.
 
     latencies_ms   by loop
-    closed, bulk, idle  the closed loop, producing at full load, and nothing to do
+    closed, idle   the closed loop, and nothing to do
     acks           acknowledgements of the closed loop
-    bulk_bytes     values that were produced at full load
+    bulk, governed  producing at full load; and so with a budget for requests
     """
 
     latencies_ms: Mapping[str, Sequence[float]]
     closed: Span
-    bulk: Span
     idle: Span
     acks: int
-    bulk_bytes: int
+    bulk: FullLoad
+    governed: FullLoad
 
     def requests_per_ack(self, kinds: Collection[str]) -> float:
         """Requests of an acknowledgement, without those of an idle cluster in the same time; 0 at least."""
@@ -76,9 +96,10 @@ class CloudRound:
 
     def figures(self, prices: PriceList) -> dict[str, float]:
         """Figures by their names in the rows. ValueError where the list lacks a price."""
-        bulk, idle = dollars_of(prices, self.bulk.calls), dollars_of(prices, self.idle.calls)
-        if bulk is None or idle is None or (per_gib := dollars_per_gib(bulk, self.bulk_bytes)) is None:
-            raise ValueError(f"{prices.name} lacks {', '.join(prices.not_listed)}, or nothing was produced")
+        per_gib = self.bulk.dollars_per_gib(prices)
+        idle = dollars_of(prices, self.idle.calls)
+        if idle is None:
+            raise ValueError(f"{prices.name} lacks {', '.join(prices.not_listed)}")
         latencies = {
             f"{loop} {share}": latency_figures(times)[share]
             for loop, times in self.latencies_ms.items()
@@ -89,6 +110,7 @@ class CloudRound:
             "requests an acknowledgement": self.requests_per_ack(KINDS),
             "writes an acknowledgement": self.requests_per_ack(WRITES),
             "a GiB written": per_gib,
+            "a GiB within a budget": self.governed.dollars_per_gib(prices),
             "idle": self.idle.requests_per_s,
             "idle a month": dollars_per_month(idle / self.idle.took_s),
         }
@@ -117,8 +139,9 @@ def _beside(name: str, rounds: Sequence[CloudRound]) -> dict[str, object]:
     last = rounds[-1]
     if name == "requests an acknowledgement":
         return {"acknowledgements": last.acks, "closed_loop_requests": dict(last.closed.requests)}
-    if name == "a GiB written":
-        return {"mib_per_s": last.bulk_bytes / last.bulk.took_s / (GIB_BYTES >> 10), "kinds": dict(last.bulk.requests)}
+    loads = {"a GiB written": last.bulk, "a GiB within a budget": last.governed}
+    if (load := loads.get(name)) is not None:
+        return {"mib_per_s": load.mib_per_s, "kinds": dict(load.span.requests)}
     if name == "idle":
         purposes: dict[str, int] = {}
         for (purpose, kind), count in last.idle.calls.requests.items():

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager
 from itertools import count
 
-from stratalog import Cluster, Producer
+from stratalog import Cluster, Producer, TableMetadata
 from stratalog.storage.metering.calls import StoreCalls, calls_of_others, sum_of
 from tests.lab.bench.payload import Payload
 from tests.lab.bench.simulated.figures import Span
@@ -19,7 +20,6 @@ from tests.stores.cloud.simulated import SimulatedCloud
 PRICES: Mapping[str, tuple[str, ...]] = {"fast": (), "slow": (), "express": ("s3-express-us-east-1",)}
 """Profiles that are measured, and the setting of prices that goes with each."""
 TIMEOUT_S = 120
-TABLES_MAX = 2
 
 
 @contextmanager
@@ -51,19 +51,26 @@ def closed_loop_ms(
     return times_ms
 
 
-def full_load_bytes(cluster: Cluster, topic: str, payload: Payload, seconds: float) -> int:
-    """The bytes of values that were produced, a few tables under way at a time."""
-    rows, end_s = 0, time.monotonic() + seconds
+def full_load_bytes(
+    cluster: Cluster, topic: str, payload: Payload, seconds: float, tables_max: int
+) -> tuple[int, list[float]]:
+    """The bytes of values that were produced, so many tables under way at a time; and the times to the acknowledgement
+    of a whole table [ms], among them those for which nobody waited at once."""
+    rows, end_s, times_ms = 0, time.monotonic() + seconds, list[float]()
     with Producer(cluster, acks="all") as producer:
         under_way = []
         for number in count():
             if time.monotonic() > end_s:
                 break
             table = payload.table(number)
-            under_way.append(producer.send_table(topic, table))
+            under_way.append((time.perf_counter(), producer.send_table(topic, table)))
             rows += table.num_rows
-            if len(under_way) == TABLES_MAX:
-                under_way.pop(0).result(TIMEOUT_S)
-        for each in under_way:
-            each.result(TIMEOUT_S)
-    return rows * payload.size_bytes
+            if len(under_way) == tables_max:
+                times_ms.append(_awaited_ms(*under_way.pop(0)))
+        times_ms.extend(_awaited_ms(*each) for each in under_way)
+    return rows * payload.size_bytes, times_ms
+
+
+def _awaited_ms(begun_s: float, sent: Future[TableMetadata]) -> float:
+    sent.result(TIMEOUT_S)
+    return 1_000 * (time.perf_counter() - begun_s)

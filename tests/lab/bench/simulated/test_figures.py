@@ -8,7 +8,7 @@ from stratalog.replication.price_lists import price_book
 from stratalog.storage.metering.calls import StoreCalls
 from stratalog.storage.metering.prices import PriceList
 from tests.lab.bench.report import table
-from tests.lab.bench.simulated.figures import CloudRound, Span, rows_of_idle, rows_of_rounds
+from tests.lab.bench.simulated.figures import CloudRound, FullLoad, Span, rows_of_idle, rows_of_rounds
 
 COMMIT = "orders-0/_delta_log/00000000000000000007.json"
 
@@ -24,7 +24,12 @@ def span(took_s: float, writes: int, reads: int) -> Span:
 def one() -> CloudRound:
     """Ten acknowledgements in ten seconds, 20 writes and 70 reads of which 50 are those of an idle cluster."""
     return CloudRound(
-        {"closed loop": [10.0] * 99 + [50.0]}, span(10, 20, 70), span(20, 1_000, 0), span(30, 0, 150), 10, 1 << 30
+        {"closed loop": [10.0] * 99 + [50.0]},
+        span(10, 20, 70),
+        span(30, 0, 150),
+        10,
+        FullLoad(span(20, 1_000, 0), 1 << 30),
+        FullLoad(span(20, 400, 0), 1 << 31),
     )
 
 
@@ -43,6 +48,7 @@ def test_the_requests_of_an_acknowledgement_are_without_those_of_an_idle_cluster
 def test_dollars_are_of_full_load_and_of_an_idle_month(one: CloudRound) -> None:
     found = one.figures(prices_of("s3://a"))
     assert found["a GiB written"] == pytest.approx(0.005)
+    assert found["a GiB within a budget"] == pytest.approx(0.001)
     assert found["idle"] == 5
     assert found["idle a month"] == pytest.approx(5 * 86_400 * 30 * 0.4e-6)
     assert (found["closed loop p50"], found["closed loop p99"]) == (10.0, 10.0)

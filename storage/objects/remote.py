@@ -50,8 +50,11 @@ COPY_FAILURES_MAX = 3
 AZURE_SCHEMES = {"az", "azure", "abfs", "abfss", "adl"}
 BUCKET_SCHEMES = {"s3", "s3a", "gs", *AZURE_SCHEMES}
 """Of URLs whose host is the bucket or container."""
+ONE_REQUEST_BYTES = 16 << 20
+"""The size up to which an object is put by one request: in parts it takes three of them in turn, and two more are paid.
+The file of an append is not larger."""
 PART_BYTES = 5 << 20
-"""The size from which obstore puts an object in parts, and that of each (`chunk_size`)."""
+"""The size of each part of a larger one (obstore's `chunk_size`)."""
 LIST_PAGE, AZURE_LIST_PAGE = 1_000, 5_000
 """The most objects in an answer to a listing."""
 
@@ -129,11 +132,12 @@ class ObstoreStore(ObjectStore):
     def _put(self, path: str, data: bytes | memoryview, mode: PutMode = "overwrite") -> None:
         store = self._store if len(data) < BULK_BYTES else self._uploads
         is_classed = bool(self._class) and len(data) >= CLASSED_BYTES
+        in_parts = mode == "overwrite" and len(data) > ONE_REQUEST_BYTES
         if self._tags is None and not is_classed:
-            obstore.put(store, path, data, mode=mode)
+            obstore.put(store, path, data, mode=mode, use_multipart=in_parts)
             return
         attributes: Attributes | None = {"Storage-Class": self._class} if is_classed else None
-        obstore.put(store, path, data, mode=mode, tags=self._tags, attributes=attributes)
+        obstore.put(store, path, data, mode=mode, tags=self._tags, attributes=attributes, use_multipart=in_parts)
 
     def probe_create_if_absent(self) -> None:
         """Raises KafkaStorageError where a store ignores or refuses conditional puts; StoreUnavailableError."""
@@ -356,10 +360,10 @@ class ObstoreStore(ObjectStore):
 def requests_of_put(url: str, size_bytes: int) -> int:
     """The requests that obstore makes for a put: a large object goes in parts, that are begun and put together.
 
-    >>> [requests_of_put("s3://logs/a", size_bytes) for size_bytes in (100, PART_BYTES, 2 * PART_BYTES + 1)]
-    [1, 1, 5]
+    >>> [requests_of_put("s3://logs/a", size_bytes) for size_bytes in (100, 16 << 20, 20 << 20)]
+    [1, 1, 6]
     """
-    if size_bytes <= PART_BYTES:
+    if size_bytes <= ONE_REQUEST_BYTES:
         return 1
     begun = 0 if urlsplit(url).scheme in AZURE_SCHEMES else 1
     return begun + -(-size_bytes // PART_BYTES) + 1

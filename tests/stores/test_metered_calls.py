@@ -6,7 +6,7 @@ import pytest
 
 from stratalog.storage.metering.calls import calls_of
 from stratalog.storage.objects.opened import open_store
-from stratalog.storage.objects.remote import PART_BYTES
+from stratalog.storage.objects.remote import ONE_REQUEST_BYTES
 from tests.stores.cloud.simulated import endpoint_of, simulated_cloud
 from tests.stores.servers import StoreServer
 
@@ -31,8 +31,8 @@ def test_requests_are_billed_as_the_store_receives_them(
         assert not store.create(COMMIT, b"other")
         assert store.replace("sessions/1", b"one", b"two")
         assert not store.replace("sessions/1", b"one", b"three")
-        store.put_new("orders-0/segment=0/a.parquet", bytes(2 * PART_BYTES + 1))
-        assert len(store.get("orders-0/segment=0/a.parquet")) == 2 * PART_BYTES + 1
+        store.put_new("orders-0/segment=0/a.parquet", bytes(ONE_REQUEST_BYTES + 1))
+        assert len(store.get("orders-0/segment=0/a.parquet")) == ONE_REQUEST_BYTES + 1
         assert store.get_optional(COMMIT.replace("7", "8")) is None
         assert store.size(COMMIT) == len(b"commit")
         assert store.directories() == ["orders-0", "sessions"]
@@ -46,5 +46,5 @@ def test_requests_are_billed_as_the_store_receives_them(
     assert counted.requests["poll", "read"] == 1
     assert counted.requests["data", "read"] == 1
     assert counted.requests["session", "write"] == 2
-    assert counted.read_of["data"] == 2 * PART_BYTES + 1
+    assert counted.read_of["data"] == ONE_REQUEST_BYTES + 1
     assert counted.written_of["commit"] == len(b"commit") + len(b"other")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from functools import partial
 
 from stratalog import Admin, Cluster, Producer
@@ -15,8 +16,8 @@ from stratalog.replication.price_lists import price_book
 from tests.lab.bench.benches.latency import OpenLoop, ours
 from tests.lab.bench.benches.time_to_table import times_to_reader_ms
 from tests.lab.bench.lab import BROKERS, PARTITIONS, Lab, Outcome, show
-from tests.lab.bench.simulated.figures import CloudRound, FullLoad, rows_of_rounds
-from tests.lab.bench.simulated.spans import PRICES, TIMEOUT_S, closed_loop_ms, full_load_bytes, span
+from tests.lab.bench.simulated.figures import CloudRound, Load, rows_of_rounds
+from tests.lab.bench.simulated.spans import PRICES, TIMEOUT_S, closed_loop_ms, full_load, paced_load, span
 from tests.stores.cloud.simulated import SimulatedCloud, simulated_bucket
 from tests.stores.servers import lacking
 
@@ -25,12 +26,16 @@ RATES_PER_S, WARM_S, WINDOW_S = (20, 200), 5, 30
 READ_LOOP = OpenLoop(PARTITIONS, RATES_PER_S[0], WARM_S, WINDOW_S)
 OUTSIDE_READER = "tests.lab.bench.simulated.outside_reader"
 BULK_S, BULK_VALUE_BYTES = 20, 1_024
-BULK_TABLES, GOVERNED_TABLES = 2, 4
-"""Tables of ten thousand records that are under way at full load; more, where commits gather."""
-BUDGET: Mapping[str, object] = {"stratalog.requests.budget": 3.0}
-"""Dollars a day of each broker: commits gather for as long as `stratalog.commit.latency.ms`, half a second, lets
-them."""
 SETTLE_S, IDLE_S = 40, 30
+GATHER_MS = 1_800
+BUDGET: Mapping[str, object] = {"stratalog.requests.budget": 1.0}
+"""Dollars a day of each broker. It cannot be met: commits gather for as long as `GATHER_MS` lets them."""
+SHAPE_PARTITIONS, SHAPE_BYTES_PER_S = 288, 1 << 30
+"""What others measure with. Here as many partitions as fit get their share of it each."""
+PACED_PRODUCERS = 4
+"""Each has five requests of a partition under way at most."""
+GOVERNED_BYTES_PER_S = SHAPE_BYTES_PER_S * PARTITIONS // SHAPE_PARTITIONS
+
 
 LAYOUTS: Mapping[str, Mapping[str, object]] = {"": {"stratalog.storage.domain": ""}, "_domain": {}}
 """What clusters are started with, by the end of a bench's name: three copies, or what a cluster in one bucket does by
@@ -51,9 +56,9 @@ def simulated(profile: str, suffix: str, lab: Lab) -> Outcome:
     last = rounds[-1]
     note = (
         f"`{bench}` is simulated: times of requests from the profile `{profile}`, prices of `{prices.name}`, read on "
-        f"{prices.read_on.isoformat()}; {PARTITIONS} partitions instead of 288, {last.acks} acknowledgements in the "
-        f"closed loop, {last.bulk.mib_per_s:.1f} MiB/s of values at full load, {last.governed.mib_per_s:.1f} MiB/s "
-        f"with a budget of ${BUDGET['stratalog.requests.budget']} a day and broker."
+        f"{prices.read_on.isoformat()}; {last.acks} acknowledgements in the closed loop, {last.bulk.mib_per_s:.1f} "
+        f"MiB/s of values at full load. Within a budget commits gather for {GATHER_MS} ms: 1 GiB/s over "
+        f"{SHAPE_PARTITIONS} partitions, of which {PARTITIONS} are here, {last.governed.mib_per_s:.1f} MiB/s in all."
     )
     return Outcome(rows_of_rounds(bench, rounds, prices), (note,))
 
@@ -63,8 +68,8 @@ BENCHES: Mapping[str, Callable[[Lab], Outcome]] = {
 }
 
 
-def _topic(cluster: Cluster, name: str) -> str:
-    Admin(cluster).create_topic(name, PARTITIONS, BROKERS, None, min_insync_replicas=2)
+def _topic(cluster: Cluster, name: str, **config: object) -> str:
+    Admin(cluster).create_topic(name, PARTITIONS, BROKERS, config, min_insync_replicas=2)
     return name
 
 
@@ -86,28 +91,35 @@ def _round(lab: Lab, profile: str, layout: Mapping[str, object], seed: int) -> C
             latencies["outside reader"] = times_to_reader_ms(
                 cluster, _topic(cluster, lab.fresh("read")), lab.payload(100).value(0), READ_LOOP, OUTSIDE_READER
             )
-            bulk, latencies["full load"] = _full_load(lab, cloud, cluster, topic, BULK_TABLES)
+            bulk, latencies["full load"] = _full_load(lab, cloud, cluster, topic)
             cloud.profile("0ms")  # the end is not measured
         with Cluster.start(f"{url}/budget", BROKERS, fetcher="thread", config={**layout, **BUDGET}) as cluster:
-            topic = _warm_topic(lab, cluster)
+            topic = _warm_topic(lab, cluster, **{"stratalog.commit.latency.ms": GATHER_MS})
             cloud.profile(profile)
-            governed, latencies["within a budget"] = _full_load(lab, cloud, cluster, topic, GOVERNED_TABLES)
+            governed, latencies["within a budget"] = _governed_load(lab, cloud, cluster, topic)
             cloud.profile("0ms")
     return CloudRound(latencies, closed(), idle(), len(latencies["closed loop"]), bulk, governed)
 
 
-def _warm_topic(lab: Lab, cluster: Cluster) -> str:
-    topic = _topic(cluster, lab.fresh("simulated"))
+def _warm_topic(lab: Lab, cluster: Cluster, **config: object) -> str:
+    topic = _topic(cluster, lab.fresh("simulated"), **config)
     with Producer(cluster, acks="all", linger_ms=0) as producer:
         for partition in range(PARTITIONS):
             producer.send(topic, b"first", partition=partition).result(TIMEOUT_S)
     return topic
 
 
-def _full_load(
-    lab: Lab, cloud: SimulatedCloud, cluster: Cluster, topic: str, tables: int
-) -> tuple[FullLoad, list[float]]:
-    payload = lab.payload(BULK_VALUE_BYTES)
+def _full_load(lab: Lab, cloud: SimulatedCloud, cluster: Cluster, topic: str) -> tuple[Load, list[float]]:
     with span(cloud) as measured:
-        size_bytes, times_ms = full_load_bytes(cluster, topic, payload, BULK_S, tables)
-    return FullLoad(measured(), size_bytes), times_ms
+        size_bytes, times_ms = full_load(cluster, topic, lab.payload(BULK_VALUE_BYTES), BULK_S)
+    return Load(measured(), size_bytes), times_ms
+
+
+def _governed_load(lab: Lab, cloud: SimulatedCloud, cluster: Cluster, topic: str) -> tuple[Load, list[float]]:
+    payload = lab.payload(BULK_VALUE_BYTES)
+    with ExitStack() as stack:
+        producers = [stack.enter_context(Producer(cluster, acks="all")) for _ in range(PACED_PRODUCERS)]
+        paced_load(producers, topic, payload, SETTLE_S, GOVERNED_BYTES_PER_S)
+        with span(cloud) as measured:
+            size_bytes, times_ms = paced_load(producers, topic, payload, BULK_S, GOVERNED_BYTES_PER_S)
+    return Load(measured(), size_bytes), times_ms

@@ -54,8 +54,8 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class FullLoad:
-    """As much as can be produced, for a time. `size_bytes`: values that were produced."""
+class Load:
+    """Much is produced for a time. `size_bytes`: values that were produced."""
 
     span: Span
     size_bytes: int
@@ -79,15 +79,16 @@ class CloudRound:
     latencies_ms   by loop
     closed, idle   the closed loop, and nothing to do
     acks           acknowledgements of the closed loop
-    bulk, governed  producing at full load; and so with a budget for requests
+    bulk           as much is produced as can be
+    governed       as much as at the shape that is priced, with a budget for requests
     """
 
     latencies_ms: Mapping[str, Sequence[float]]
     closed: Span
     idle: Span
     acks: int
-    bulk: FullLoad
-    governed: FullLoad
+    bulk: Load
+    governed: Load
 
     def requests_per_ack(self, kinds: Collection[str]) -> float:
         """Requests of an acknowledgement, without those of an idle cluster in the same time; 0 at least."""

@@ -8,7 +8,7 @@ from stratalog.replication.price_lists import price_book
 from stratalog.storage.metering.calls import StoreCalls
 from stratalog.storage.metering.prices import PriceList
 from tests.lab.bench.report import table
-from tests.lab.bench.simulated.figures import CloudRound, FullLoad, Span, rows_of_idle, rows_of_rounds
+from tests.lab.bench.simulated.figures import CloudRound, Load, Span, rows_of_idle, rows_of_rounds
 
 COMMIT = "orders-0/_delta_log/00000000000000000007.json"
 
@@ -28,8 +28,8 @@ def one() -> CloudRound:
         span(10, 20, 70),
         span(30, 0, 150),
         10,
-        FullLoad(span(20, 1_000, 0), 1 << 30),
-        FullLoad(span(20, 400, 0), 1 << 31),
+        Load(span(20, 1_000, 0), 1 << 30),
+        Load(span(20, 400, 0), 1 << 31),
     )
 
 

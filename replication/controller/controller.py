@@ -85,13 +85,8 @@ class Controller:
     @property
     def poll_interval_ms(self) -> int:
         """The time until the next `step`: at least three polls within a session, and less often while nothing changes
-        where each is paid. There a late session is polled more often, so that it expires no later. The next poll is
-        not later than the end of a session: it expires at its time, not at the poll after it."""
+        where each is paid. There a late session is polled more often, so that it expires no later."""
         now_ms = self._clock.monotonic_ms()
-        pause_ms, expires_in_ms = self._pause_ms(now_ms), self._observer.expires_in_ms(now_ms)
-        return pause_ms if expires_in_ms is None else min(pause_ms, expires_in_ms)
-
-    def _pause_ms(self, now_ms: int) -> int:
         if not self._objects.distance.is_far or self._hears_all(now_ms):
             return self._idle.poll.shortest_ms
         if self._observer.has_late(now_ms, self._late_ms):

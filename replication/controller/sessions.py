@@ -82,14 +82,6 @@ class SessionObserver:
         """Whether some session has not changed for so long that it may soon expire."""
         return any(now_ms - watched.since_ms >= late_ms for watched in self._watched.values())
 
-    def expires_in_ms(self, now_ms: int) -> int | None:
-        """The time until the first session expires that does not change until then; None: none is still to expire.
-
-        With a timeout of 9,000 ms and a session that changed at 1,000 it is 600 at 9,400.
-        """
-        left_ms = [watched.since_ms + self._session_timeout_ms - now_ms for watched in self._watched.values()]
-        return min((each for each in left_ms if each > 0), default=None)
-
     def forget(self, broker_id: int) -> None:
         """Start the broker's timer again, as at a registration."""
         self._watched.pop(broker_id, None)

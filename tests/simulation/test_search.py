@@ -14,7 +14,6 @@ from tests.simulation.search import BUGS, SEEDS_TRIED, Pin, find, first_seeds, p
 SEARCHED_LONG = {
     *("deletions by name", "erased beside the log", "removed stays in memory", "damaged leaders", "unverified batches"),
     *("reads from memory", "two controllers", "recovery among writers", "lagging sessions"),
-    "lists: any epoch",
 }
 """Bugs that `make test-long` looks for: others of their kinds are quick enough."""
 

@@ -74,16 +74,6 @@ def test_where_polls_are_paid_quiet_sessions_are_polled_less_and_late_ones_more(
     assert intervals_ms == [9_000 // each for each in polls]
 
 
-def test_a_session_is_polled_when_it_expires_and_not_at_the_poll_after_it() -> None:
-    controlling = Controlling(distance=FAR)
-    controlling.pass_ms(60_000)
-    last_beat_ms = controlling.stores.clock.now_ms
-    while controlling.controller.metadata.image.live_brokers().keys() == {1, 2}:
-        controlling.stores.clock.now_ms += controlling.controller.poll_interval_ms
-        controlling.controller.step()
-    assert controlling.stores.clock.now_ms - last_beat_ms == 9_000
-
-
 def led_by_the_second(controlling: Controlling) -> None:
     create(controlling.metadata, "t", led_by(2, replicas=(1, 2)))
 

@@ -35,16 +35,6 @@ def test_it_expires_at_the_first_poll_at_which_it_has_not_changed_for_the_timeou
     assert seen.observe(10_000, {1: b"beat"}) == {1}
 
 
-def test_the_time_until_the_first_session_expires() -> None:
-    seen = observer()
-    assert seen.expires_in_ms(0) is None
-    seen.observe(1_000, {1: b"beat", 2: b"beat"})
-    seen.observe(1_400, {1: b"beat", 2: b"other"})
-    assert seen.expires_in_ms(9_400) == 600
-    assert seen.expires_in_ms(10_000) == 400  # the first one has expired
-    assert seen.expires_in_ms(10_400) is None
-
-
 def test_a_late_beat_starts_the_timer_anew() -> None:
     seen = observer()
     polled(seen, range(0, 9_000, 1_000), {1: b"one"})

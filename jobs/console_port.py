@@ -181,7 +181,7 @@ def run_child(words: Sequence[str]) -> int:
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=await_end, name="parent", daemon=True).start()
-    from stratalog.jobs.console import main  # noqa: PLC0415 - the child's alone: brokers start without it
+    from stratalog.jobs.console import main  # the child's alone: brokers start without it
 
     return main(list(words))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from stratalog import Admin, Cluster, ClusterView, NewTopic, Producer, StratalogError
@@ -20,8 +20,8 @@ from stratalog.replication.metadata.records import NO_LEADER
 from tests.lab.bench.benches.latency import OpenLoop
 from tests.lab.bench.benches.time_to_table import times_to_reader_ms
 from tests.lab.bench.payload import Payload
-from tests.lab.bench.simulated.figures import CloudRound
-from tests.lab.bench.simulated.spans import TIMEOUT_S, closed_loop_ms, full_load_bytes, span
+from tests.lab.bench.simulated.figures import CloudRound, Load
+from tests.lab.bench.simulated.spans import TIMEOUT_S, closed_loop_ms, full_load, span
 from tests.lab.demo_cloud.screen import CLOSED, KILLED, OUTSIDE, CloudOutcome
 from tests.lab.demo_cloud.stored import (
     Place,
@@ -66,9 +66,9 @@ def measured(cloud: SimulatedCloud, cluster: Cluster, folder: Path, show: Callab
     outside_ms = times_to_reader_ms(cluster, READ_TOPIC, bytes(90), READ_LOOP, OUTSIDE_READER)
     show(f"as much as there can be, for {BULK_S} s")
     with span(cloud) as bulk:
-        bulk_bytes = full_load_bytes(cluster, BULK_TOPIC, payload, BULK_S)
+        bulk_bytes, _ = full_load(cluster, BULK_TOPIC, payload, BULK_S)
     latencies = {CLOSED: closed_ms, OUTSIDE: outside_ms}
-    return CloudRound(latencies, closed(), bulk(), idle(), len(closed_ms), bulk_bytes)
+    return CloudRound(latencies, closed(), idle(), len(closed_ms), Load(bulk(), bulk_bytes))
 
 
 @dataclass
@@ -155,5 +155,4 @@ def demo(cloud: SimulatedCloud, url: str, folder: Path, show: Callable[[str], No
 
 
 def _with(figures: CloudRound, loop: str, times_ms: Sequence[float]) -> CloudRound:
-    latencies = {**figures.latencies_ms, loop: times_ms}
-    return CloudRound(latencies, figures.closed, figures.bulk, figures.idle, figures.acks, figures.bulk_bytes)
+    return replace(figures, latencies_ms={**figures.latencies_ms, loop: times_ms})

@@ -71,7 +71,7 @@ def screen_lines(profile: str, checks: Sequence[Check], figures: CloudRound, pri
     ]
     writes, requests = named["writes an acknowledgement"], named["requests an acknowledgement"]
     idle_s, per_s = figures.idle.took_s, named["idle"]
-    mib_per_s = figures.bulk_bytes / figures.bulk.took_s / (1 << 20)
+    mib_per_s = figures.bulk.mib_per_s
     return [
         *(line.rstrip() for line in verdict),
         "The verdict holds." if all(each.holds for each in checks) else "THE VERDICT FAILS.",

@@ -9,7 +9,7 @@ import pytest
 from stratalog.jobs.demo.verdict import Differences
 from stratalog.replication.price_lists import price_book
 from stratalog.storage.metering.calls import StoreCalls
-from tests.lab.bench.simulated.figures import CloudRound, Span
+from tests.lab.bench.simulated.figures import CloudRound, Load, Span
 from tests.lab.demo_cloud.screen import CLOSED, KILLED, OUTSIDE, CloudOutcome, checks_of, screen_lines
 from tests.lab.demo_cloud.stored import Place, moved
 
@@ -22,7 +22,7 @@ def figures() -> CloudRound:
     calls.bill("read", "orders-0/_delta_log/00000000000000000007.json", 50)
     span = Span(10, {"conditional_put": 20, "get": 50}, calls, {}, 0)
     return CloudRound(
-        {CLOSED: [70.0], OUTSIDE: [200.0], KILLED: [90.0]}, span, span, replace(span, took_s=30), 10, 1 << 20
+        {CLOSED: [70.0], OUTSIDE: [200.0], KILLED: [90.0]}, span, replace(span, took_s=30), 10, Load(span, 1 << 20)
     )
 
 

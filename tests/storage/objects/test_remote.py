@@ -66,10 +66,10 @@ def test_a_replacement_that_arrives_late_leaves_what_stands_there_by_then(monkey
     store.put("a", b"1")
     put = obstore.put
 
-    def late(to: object, path: str, data: bytes, mode: object) -> object:
+    def late(to: object, path: str, data: bytes, **how: object) -> object:
         store.delete(path)
         put(store._store, path, b"another")
-        return put(to, path, data, mode=mode)  # type: ignore[arg-type]
+        return put(to, path, data, **how)  # type: ignore[arg-type]
 
     monkeypatch.setattr(obstore, "put", late)
     assert not store.replace("a", b"1", b"2")

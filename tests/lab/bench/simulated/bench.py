@@ -54,6 +54,7 @@ def simulated(profile: str, suffix: str, lab: Lab) -> Outcome:
         texts = (f"{name} {value:.4g}" for name, value in each.figures(prices).items())
         show(f"{bench}, simulated: {', '.join(texts)}")
     last = rounds[-1]
+    assert last.governed is not None
     note = (
         f"`{bench}` is simulated: times of requests from the profile `{profile}`, prices of `{prices.name}`, read on "
         f"{prices.read_on.isoformat()}; {last.acks} acknowledgements in the closed loop, {last.bulk.mib_per_s:.1f} "

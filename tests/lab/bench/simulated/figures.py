@@ -80,7 +80,7 @@ class CloudRound:
     closed, idle   the closed loop, and nothing to do
     acks           acknowledgements of the closed loop
     bulk           as much is produced as can be
-    governed       as much as at the shape that is priced, with a budget for requests
+    governed       as much as at the shape that is priced, with a budget for requests; None: not measured
     """
 
     latencies_ms: Mapping[str, Sequence[float]]
@@ -88,7 +88,7 @@ class CloudRound:
     idle: Span
     acks: int
     bulk: Load
-    governed: Load
+    governed: Load | None = None
 
     def requests_per_ack(self, kinds: Collection[str]) -> float:
         """Requests of an acknowledgement, without those of an idle cluster in the same time; 0 at least."""
@@ -111,7 +111,7 @@ class CloudRound:
             "requests an acknowledgement": self.requests_per_ack(KINDS),
             "writes an acknowledgement": self.requests_per_ack(WRITES),
             "a GiB written": per_gib,
-            "a GiB within a budget": self.governed.dollars_per_gib(prices),
+            **({} if self.governed is None else {"a GiB within a budget": self.governed.dollars_per_gib(prices)}),
             "idle": self.idle.requests_per_s,
             "idle a month": dollars_per_month(idle / self.idle.took_s),
         }

@@ -280,7 +280,7 @@ def test_kafka_python_makes_users_and_allows_them_what_they_need(broker: Secured
 
 @with_settings("SASL_PLAINTEXT", {**SCRAM, "connections.max.reauth.ms": 1_300})
 def test_kafka_python_renews_its_session(broker: SecuredBroker, caplog: pytest.LogCaptureFixture) -> None:
-    """It does so after 85 to 95 % of the session's time. As Kafka's, our broker refuses it within a second (KIP-368)."""
+    """It does so after 85 to 95 % of the session's time. As Kafka, we refuse it within a second (KIP-368)."""
     consumer = KafkaConsumer(
         bootstrap_servers=broker.address,
         security_protocol="SASL_PLAINTEXT",

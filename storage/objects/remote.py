@@ -51,8 +51,8 @@ AZURE_SCHEMES = {"az", "azure", "abfs", "abfss", "adl"}
 BUCKET_SCHEMES = {"s3", "s3a", "gs", *AZURE_SCHEMES}
 """Of URLs whose host is the bucket or container."""
 ONE_REQUEST_BYTES = 16 << 20
-"""The size up to which an object is put by one request: in parts it takes three of them in turn, and two more are paid.
-The file of an append is not larger."""
+"""The size up to which an object is put by one request: in parts it takes three of them in turn, and all are paid. The
+file of an append is seldom larger."""
 PART_BYTES = 5 << 20
 """The size of each part of a larger one (obstore's `chunk_size`)."""
 LIST_PAGE, AZURE_LIST_PAGE = 1_000, 5_000

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Protocol, TypeVar
 
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.records import PartitionRecord
@@ -16,6 +16,8 @@ from stratalog.server.view.leader_progress import Watermarks
 from stratalog.server.view.records import Fetched
 from stratalog.storage.clock import Clock, Ids
 from stratalog.storage.records import TopicPartition
+
+Item = TypeVar("Item")
 
 
 class ReadableBounds(Protocol):
@@ -65,6 +67,8 @@ class RecordReads(Protocol):
         *,
         decoded_bytes_max: int | None = None,
     ) -> Fetched: ...
+
+    def any_at_once(self, look: Callable[[Item], bool], items: Iterable[Item]) -> bool: ...
 
 
 class ViewChanges(Protocol):

@@ -401,7 +401,7 @@ class Consumer:
             pause_ms = min(2 * pause_ms, IDLE_PAUSE_MS_MAX)
 
     def _fetch(self) -> Position | None:
-        """Fetch from the next partition, in turn, that has rows; None when none has."""
+        """Fetch from the next partitions, in turn, until one has rows: that one; None when none has."""
         if self._notifications.poll():
             try:
                 self._view.refresh(self._notifications.metadata_age_ms)
@@ -415,10 +415,8 @@ class Consumer:
             if moved is None and self._pattern is not None:  # metadata changed
                 self._group.resubscribe(self._matching(), self._pattern)
             self._begin_at_committed(self._group)
-        for position in self._positions.in_turn():
-            if self._fetch_one(position):
-                return position
-        return None
+        has_fetched = self._view.records.any_at_once(self._fetch_one, self._positions.in_turn())
+        return self._positions.next_with_rows() if has_fetched else None
 
     def _begin_at_committed(self, group: GroupMembership) -> None:
         """Start newly assigned partitions at the group's committed offset, if there is one."""
@@ -434,6 +432,7 @@ class Consumer:
                 by_partition[topic_partition].leader_epoch = committed.leader_epoch
 
     def _fetch_one(self, position: Position) -> bool:
+        """Whether rows of the partition were fetched. Called also from several threads, for a partition each."""
         if position.topic_partition in self._undecided:
             return False
         try:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 from stratalog.clients.wire.fetched import FetchedPart, fetch_message, fetched_part
 from stratalog.clients.wire.offsets import READ_COMMITTED, READ_UNCOMMITTED, ListedOffsets
@@ -47,6 +48,8 @@ PARTITION_BYTES = 1 << 20
 """Limit of what a long poll returns of a partition; Kafka's default of `max.partition.fetch.bytes`."""
 DEFAULT_TIMEOUT_MS = 30_000
 INIT_PRODUCER_ID_VERSION = 4
+
+Item = TypeVar("Item")
 
 
 class WireView(ImageTopology):
@@ -251,6 +254,11 @@ class FetchedRecords:
         """By leader, until each is answered."""
 
     # -- reading -----------------------------------------------------------------------------------------------
+
+    def any_at_once(self, look: Callable[[Item], bool], items: Iterable[Item]) -> bool:
+        """Look at the items in turn until a look finds something, and say whether one did: a look seldom waits, since
+        long polls read ahead."""
+        return any(map(look, items))
 
     def fetch(
         self,

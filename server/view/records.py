@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from typing import NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
@@ -29,9 +30,10 @@ from stratalog.storage.records import TopicPartition
 from stratalog.storage.transactions import NO_TRANSACTIONS, AbortedTransaction, Transactions
 
 LOOKS_AT_ONCE = 16
-"""The number of partitions that `at_once` looks at in an object store at a time: a look is a few requests in a row."""
+"""The number of items that `at_once` looks at in an object store at a time: a look is a few requests in a row."""
 
 T = TypeVar("T")
+Item = TypeVar("Item")
 
 
 class Isolation(Protocol):
@@ -261,10 +263,19 @@ class CommittedRecords:
         topic_id = self._topology.image.topic_ids.get(topic_partition.topic, "")
         return self._logs.of(topic_partition).log(root, topic_id)
 
-    def at_once(self, look: Callable[[TopicPartition], T], topic_partitions: Iterable[TopicPartition]) -> list[T]:
-        """What `look` returns for each partition, in order; where looks make requests, several at a time."""
-        wanted = list(topic_partitions)
+    def any_at_once(self, look: Callable[[Item], bool], items: Iterable[Item]) -> bool:
+        """Look at the items in turn until a look finds something, and say whether one did; where looks make requests,
+        at several items at a time."""
+        waiting = iter(items)
+        while group := list(islice(waiting, LOOKS_AT_ONCE if self._changes.distance.is_far else 1)):
+            if any(self.at_once(look, group)):
+                return True
+        return False
+
+    def at_once(self, look: Callable[[Item], T], items: Iterable[Item]) -> list[T]:
+        """What `look` returns for each item, in order; where looks make requests, several at a time."""
+        wanted = list(items)
         if len(wanted) < 2 or not self._changes.distance.is_far:
-            return [look(tp) for tp in wanted]
+            return [look(item) for item in wanted]
         with ThreadPoolExecutor(min(LOOKS_AT_ONCE, len(wanted)), thread_name_prefix="view-looks") as pool:
-            return run_together(pool, [partial(look, tp) for tp in wanted])
+            return run_together(pool, [partial(look, item) for item in wanted])

@@ -211,19 +211,49 @@ class CommitRace:
         Raises TableReplacedError when the commit that this handle saw is another one by now or was removed, and
         CorruptMessageError when that one stands and a commit stays behind it that does not follow.
         """
-        previous_id: str | None = None
-        for _ in range(READ_TRIES):
-            stored = self._log.read_version(version)
-            if stored is None or not self._has_its_predecessor(version, stored):
+        stored = self._log.read_version(version)
+        return self._checked(version, stored) if stored is not None else None
+
+    def read_on(self, version: int, count_max: int) -> list[Commit]:
+        """The commits from `version` on, `count_max` at most, as far as one look finds them. Empty: as None of `read`.
+        Raises as that does.
+
+        All are read first, and then once the commit that this handle saw before them. While that one stands clean-up
+        has passed none of them, so each is the only commit that its version ever had, and they count as far as each
+        names the one before it. The rest is left to the next call.
+        """
+        run: list[StoredCommit] = []
+        last_id = self.id_of(version - 1)
+        while len(run) < count_max and (stored := self._log.read_version(version + len(run))) is not None:
+            is_next = last_id is not None and stored.previous_id == last_id
+            if is_next or not run:
+                run.append(stored)
+            if not is_next:
+                break
+            last_id = stored.commit.commit_id
+        if len(run) < 2 or not self.still_stands():
+            first = self._checked(version, run[0]) if run else None
+            return [first] if first is not None else []
+        for number, stored in enumerate(run):
+            self.saw(version + number, stored)
+        return [stored.commit for stored in run]
+
+    def _checked(self, version: int, stored: StoredCommit) -> Commit | None:
+        """The commit that was read at a version, if it counts as `read` says; read again while it does not follow."""
+        found: StoredCommit | None = stored
+        for tries in range(READ_TRIES):
+            if tries:
+                found = self._log.read_version(version)
+            if found is None or not self._has_its_predecessor(version, found):
                 return None
-            if self.id_of(version) is None and is_left_over(self._log, version, stored, self._table_id):
+            if self.id_of(version) is None and is_left_over(self._log, version, found, self._table_id):
                 return None
-            if self._follows_what_was_seen(version, stored):
-                self.saw(version, stored)
-                return stored.commit
-            previous_id = stored.previous_id
+            if self._follows_what_was_seen(version, found):
+                self.saw(version, found)
+                return found.commit
+            stored = found
         raise CorruptMessageError(
-            f"{self._log.name}: version {version} follows commit {previous_id}, "
+            f"{self._log.name}: version {version} follows commit {stored.previous_id}, "
             f"but version {version - 1} is commit {self._seen_id}"
         )
 

@@ -121,6 +121,13 @@ class DeltaLogTable(LogTable):
     def read_commit(self, version: int) -> Commit | None:
         return self._race.read(version)
 
+    def read_on(self, version: int, count_max: int) -> Sequence[Commit]:
+        if not self._store.distance.is_far:
+            commit = self._race.read(version)
+            return () if commit is None else (commit,)
+        with self._log.reading_ahead():
+            return self._race.read_on(version, count_max)
+
     def read_commits(self, start: int, end: int) -> Sequence[Commit] | None:
         with self._log.reading_ahead():
             return self._race.read_range(start, end)

@@ -162,6 +162,10 @@ class LogTable(Protocol):
     def read_commit(self, version: int) -> Commit | None:
         """One version; None when it is absent (not written yet, or cleaned up)."""
 
+    def read_on(self, version: int, count_max: int) -> Sequence[Commit]:
+        """The commits from `version` on, behind the one that this handle saw last: none where `read_commit` returns
+        None, else that one, and where requests take long up to `count_max`, as far as they stand by now."""
+
     def read_commits(self, start: int, end: int) -> Sequence[Commit] | None:
         """The versions `[start, end)` of the log that this handle has folded; None when clean-up has passed one."""
 

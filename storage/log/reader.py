@@ -41,6 +41,8 @@ from stratalog.storage.transactions import AbortedTransaction, LastStableOffset
 
 RESOLVE_TRIES = 5
 """Repetitions of a look-up whose object was deleted meanwhile."""
+READ_ON_MAX = 128
+"""Commits that a fold asks for at a time, at most."""
 
 NO_TIMESTAMP = -1
 """Stands for a record's missing timestamp in Kafka's protocol."""
@@ -247,9 +249,12 @@ class LogReader:
     def _fold_new_commits(self, commits_max: int | None = None) -> bool:
         state = self.state
         before = state.version
-        while (commit := self.table.read_commit(state.version + 1)) is not None:
-            self._replay(commit)
-            if state.version - before == commits_max:
+        end = None if commits_max is None else before + commits_max
+        while count_max := READ_ON_MAX if end is None else min(READ_ON_MAX, end - state.version):
+            commits = self.table.read_on(state.version + 1, count_max)
+            for commit in commits:
+                self._replay(commit)
+            if not commits:
                 break
         if state.version != before:
             self._is_in_doubt = False

@@ -312,6 +312,12 @@ class MemoryLogTable(LogTable):
     def read_commit(self, version: int) -> Commit | None:
         return self._race.read(version)
 
+    def read_on(self, version: int, count_max: int) -> Sequence[Commit]:
+        if self.kept_ms:
+            return self._race.read_on(version, count_max)
+        commit = self.read_commit(version)
+        return () if commit is None else (commit,)
+
     def read_commits(self, start: int, end: int) -> Sequence[Commit] | None:
         found = [self.read_commit(version) for version in range(start, end)]
         return None if None in found else [commit for commit in found if commit is not None]

@@ -16,6 +16,7 @@ from stratalog.storage.errors import (
     UnknownServerError,
     UnknownTopicOrPartitionError,
 )
+from stratalog.storage.objects.distance import FAR
 from stratalog.storage.records import Header, NewRecordBatch, TopicPartition, payload_table
 from stratalog.storage.transactions import EndMarker, marker_batch
 from tests.clients.memory_cluster import ROOT, MemoryCluster
@@ -226,3 +227,24 @@ def test_without_a_reset_a_topic_that_was_created_again_is_an_error(cluster: Mem
     for topic_partition in (T0, T1):
         consumer.seek(topic_partition, 0)
     assert drain(consumer) == [b"b", b"c"]
+
+
+def test_partitions_of_a_far_store_are_fetched_side_by_side(cluster: MemoryCluster) -> None:
+    """Each one's first read waits until the other's has begun."""
+    fill(cluster, T0, b"a")
+    fill(cluster, T1, b"b")
+    both = threading.Barrier(2)
+    begun: set[str] = set()
+
+    def meets(_operation: str, table: str, _detail: str) -> bool:
+        if table.startswith("t-") and table not in begun:
+            begun.add(table)
+            both.wait(timeout=30)
+        return False
+
+    consumer = consumer_of(cluster)
+    for root in (ROOT, *map(cluster.root_of, (1, 2, 3))):
+        cluster.stores.objects(root).distance = FAR
+        cluster.stores.disk(root).fault = meets
+    assert sorted(drain(consumer), key=str) == [b"a", b"b"]
+    assert begun == {"t-0", "t-1"}

@@ -87,3 +87,59 @@ def test_files_are_copied_and_read_together(store: FarStore) -> None:
     assert pa.concat_tables(read).num_rows == sum(file.record_count for file in files)
     assert store.rounds == [3]
     assert follower.read_files(files).num_rows == pa.concat_tables(read).num_rows
+
+
+def grown(table: DeltaLogTable, first: int, last: int) -> None:
+    for version in range(first, last + 1):
+        assert isinstance(table.commit(version, Commit(f"c{version}", "WRITE", version)), Committed)
+
+
+def test_a_reader_that_is_behind_takes_new_commits_in_few_rounds(table: DeltaLogTable, store: FarStore) -> None:
+    reader = table.reopened()
+    reader.snapshot()
+    grown(table, COMMITS + 1, 2 * COMMITS)
+    store.rounds.clear()
+    assert [each.commit_id for each in reader.read_on(COMMITS + 1, 10)] == [f"c{COMMITS + n}" for n in range(1, 11)]
+    found = reader.read_on(COMMITS + 11, 128)
+    assert [each.commit_id for each in found] == [f"c{COMMITS + n}" for n in range(11, COMMITS + 1)]
+    assert reader.read_on(2 * COMMITS + 1, 128) == []
+    assert len(store.rounds) <= 15, "two requests for each of 40 commits before"
+
+
+def test_commits_that_slept_until_clean_up_had_passed_them_are_not_taken(table: DeltaLogTable, store: FarStore) -> None:
+    """Two that follow what the reader has folded, and each other: what stands before them is gone, and they are not
+    what stood there."""
+    reader, kept = table.reopened(), {}
+    reader.snapshot()
+    grown(table, COMMITS + 1, COMMITS + 6)
+    for version in (COMMITS + 1, COMMITS + 2):
+        path = f"t-0/_delta_log/{version:020d}.json"
+        kept[path] = store.get(path)
+    found = table.snapshot()
+    assert found is not None
+    table.checkpointer(found)()
+    for version in range(COMMITS + 6):
+        store.delete(f"t-0/_delta_log/{version:020d}.json")
+    for path, data in kept.items():
+        store.put(path, data)
+    assert reader.read_on(COMMITS + 1, 128) == []
+
+
+def test_a_run_ends_before_the_commit_of_another_table(table: DeltaLogTable, store: FarStore) -> None:
+    """The table was deleted and made again up to the reader's version; a commit of the old one came late above it."""
+    grown(table, COMMITS + 1, COMMITS + 3)
+    late_path = f"t-0/_delta_log/{COMMITS + 3:020d}.json"
+    late = store.get(late_path)
+    table.drop()
+    again = table.reopened()
+    again.create({}, 0, "d0")
+    for version in range(1, COMMITS + 1):
+        again.commit(version, Commit(f"d{version}", "WRITE", version))
+    reader = again.reopened()
+    reader.snapshot()
+    for version in (COMMITS + 1, COMMITS + 2):
+        again.commit(version, Commit(f"d{version}", "WRITE", version))
+    store.put(late_path, late)
+    found = reader.read_on(COMMITS + 1, 128)
+    assert [each.commit_id for each in found] == [f"d{COMMITS + 1}", f"d{COMMITS + 2}"]
+    assert reader.read_on(COMMITS + 3, 128) == []

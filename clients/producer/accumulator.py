@@ -17,6 +17,7 @@ import pyarrow as pa
 from stratalog.clients.config import ProducerConfig
 from stratalog.clients.producer.batch import Headers, ProducerBatch
 from stratalog.clients.producer.retry import Action, Circumstances, Verdict, backoff_ms, judge
+from stratalog.replication.requests.groups import NO_LEADER_EPOCH
 from stratalog.storage.errors import RequestTimedOutError, StratalogError
 from stratalog.storage.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, TopicPartition
 
@@ -76,8 +77,17 @@ class PartitionQueue:
             return max(config.batch_size, 1)
         return max(config.batch_size, min(GROWTH * config.batch_size, config.max_request_size), 1)
 
-    def ready_at_ms(self, is_flushing: bool) -> int | None:
-        """When the next batch may be sent; None while that depends on an answer under way."""
+    @property
+    def is_held_back(self) -> bool:
+        """Whether the next batch was sent before, and waits until it is sent again."""
+        return bool(self.waiting) and self.waiting[0].attempts > 0
+
+    def ready_at_ms(self, is_flushing: bool, leader_epoch: int = NO_LEADER_EPOCH) -> int | None:
+        """When the next batch may be sent; None while that depends on an answer under way.
+
+        leader_epoch  the newest that is known. A batch that another leader did not take waits no longer (KIP-951;
+                      Kafka's `RecordAccumulator.shouldBackoff`)
+        """
         if not self.waiting:
             return None
         head = self.waiting[0]
@@ -86,15 +96,16 @@ class PartitionQueue:
         if self._wants_new_epoch and self.in_flight:
             return None
         if head.attempts:
-            return head.retry_at_ms
+            return head.created_ms if leader_epoch > head.leader_epoch else head.retry_at_ms
         if len(self._unsettled) >= self._config.max_in_flight_requests_per_connection:
             return None
         if head.closed or head.is_of_tables or len(self.waiting) > 1 or is_flushing:
             return head.created_ms
         return head.created_ms + self._config.linger_ms
 
-    def send_next(self, now_ms: int) -> ProducerBatch:
-        """Move the next batch in flight, with a sequence if it has none yet. Only when `ready_at_ms` has come."""
+    def send_next(self, now_ms: int, leader_epoch: int = NO_LEADER_EPOCH) -> ProducerBatch:
+        """Move the next batch in flight to the leader of this epoch, with a sequence if it has none yet. Only when
+        `ready_at_ms` has come."""
         if self._wants_new_epoch:
             self._start_new_epoch()
         batch = self.waiting.popleft()
@@ -104,7 +115,7 @@ class PartitionQueue:
         if not batch.attempts:
             self._unsettled.append(batch)
         batch.attempts += 1
-        batch.sent_ms = now_ms
+        batch.sent_ms, batch.leader_epoch = now_ms, leader_epoch
         batch.stored_before = self._stored_count
         self.in_flight.append(batch)
         return batch

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stratalog.clients.records import UNKNOWN_OFFSET, Delivery, Piece
+from stratalog.replication.requests.groups import NO_LEADER_EPOCH
 from stratalog.storage.errors import InvalidTimestampError, StratalogError
 from stratalog.storage.records import (
     HEADER_OVERHEAD_BYTES,
@@ -74,7 +75,8 @@ def record_size_bytes(key: bytes | None, value: bytes | None, headers: Headers |
 
 @dataclass(slots=True, eq=False)
 class ProducerBatch:
-    """A batch under way. `number` orders the batches of one partition; `attempts` counts sends."""
+    """A batch under way. `number` orders the batches of one partition; `attempts` counts sends, the last of them to the
+    leader of `leader_epoch`."""
 
     topic_partition: TopicPartition
     number: int
@@ -91,6 +93,7 @@ class ProducerBatch:
     producer_epoch: int = NO_PRODUCER_EPOCH
     attempts: int = 0
     sent_ms: int = 0
+    leader_epoch: int = NO_LEADER_EPOCH
     stored_before: int = 0
     retry_at_ms: int = 0
     _tables: list[pa.Table] = field(default_factory=list)

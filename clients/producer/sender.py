@@ -25,6 +25,7 @@ from stratalog.clients.producer.schedule import Schedule
 from stratalog.clients.producer.transport import MAX_IN_FLIGHT, POLL_INTERVAL_MS, Answer, Transport
 from stratalog.clients.records import UNKNOWN_OFFSET
 from stratalog.replication.metadata.records import NO_LEADER
+from stratalog.replication.requests.groups import NO_LEADER_EPOCH
 from stratalog.replication.requests.produce import ACKS_NONE, ProduceRequest, ProduceResponse
 from stratalog.storage import errors
 from stratalog.storage.errors import StratalogError
@@ -103,6 +104,8 @@ class Sender:
         self._busy_ms = 0
         self._polled_ms = 0
         self._metadata_is_stale = False
+        self._held_back: set[PartitionQueue] = set()
+        """Those whose next batch is to be sent again, perhaps as soon as metadata show another leader."""
         self._answer_limit_ms = config.request_timeout_ms + ANSWER_GRACE_MS
         self._refreshed_ms = self._clock.monotonic_ms()
         self._thread = threading.Thread(target=self._run, name="stratalog-producer", daemon=True)
@@ -216,10 +219,15 @@ class Sender:
 
     def _refresh_metadata(self, now_ms: int) -> None:
         age_ms = now_ms - self._refreshed_ms
-        if (self._metadata_is_stale and age_ms >= METADATA_BACKOFF_MS) or age_ms >= self._config.metadata_max_age_ms:
+        is_stale = self._metadata_is_stale and age_ms >= METADATA_BACKOFF_MS
+        is_stale |= bool(self._held_back) and age_ms >= self._config.retry_backoff_ms
+        if is_stale or age_ms >= self._config.metadata_max_age_ms:
             self._refreshed_ms = now_ms
             self._metadata_is_stale = False
             self._view.refresh()
+            with self.lock:
+                for queue in self._held_back:
+                    self._schedule.add(queue)
 
     def _drain(self, now_ms: int) -> list[_Outcome]:
         """Send what may be sent now; the outcomes of expired batches."""
@@ -235,25 +243,24 @@ class Sender:
     def _take_due(self, queue: PartitionQueue, now_ms: int) -> list[ProducerBatch]:
         """Remove from a queue the batches to be sent now, and set its timer."""
         taken: list[ProducerBatch] = []
-        while (due_ms := queue.ready_at_ms(self.flushes > 0)) is not None:
+        state = self._view.image.partitions.get(queue.topic_partition)
+        leader_epoch = NO_LEADER_EPOCH if state is None else state.leader_epoch
+        while (due_ms := queue.ready_at_ms(self.flushes > 0, leader_epoch)) is not None:
             if due_ms > now_ms:
                 self._schedule.add_timer(queue, due_ms)
-            elif not self._has_leader(queue):
+            elif state is None or state.leader == NO_LEADER:
                 self._metadata_is_stale = True
                 self._schedule.add_timer(queue, now_ms + self._config.retry_backoff_ms)
             elif len(queue.in_flight) < MAX_IN_FLIGHT:
-                taken.append(queue.send_next(now_ms))
+                taken.append(queue.send_next(now_ms, leader_epoch))
                 continue
             break
+        (self._held_back.add if queue.is_held_back else self._held_back.discard)(queue)
         if queue.is_empty():
             self._accumulator.deactivate_if_empty(queue)
         else:
             self._schedule.add_timer(queue, self._expires_at_ms(queue))
         return taken
-
-    def _has_leader(self, queue: PartitionQueue) -> bool:
-        state = self._view.image.partitions.get(queue.topic_partition)
-        return state is not None and state.leader != NO_LEADER
 
     def _expires_at_ms(self, queue: PartitionQueue) -> int:
         """When the oldest batch expires, or the oldest request has been without an answer for too long."""

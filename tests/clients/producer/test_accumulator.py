@@ -80,6 +80,19 @@ def test_a_retry_waits_for_its_backoff_and_for_everything_in_flight() -> None:
     assert [queue.send_next(110).sequence, queue.ready_at_ms(False)] == [0, None]
 
 
+def test_a_batch_is_sent_at_once_to_a_leader_that_has_not_refused_it() -> None:
+    made = accumulator()
+    fill(made, 1)
+    queue = made.queue(T0)
+    queue.answered(queue.send_next(0, leader_epoch=4), NotLeaderOrFollowerError(), 10, 0.0)
+    assert queue.is_held_back
+    assert [queue.ready_at_ms(False, leader_epoch) for leader_epoch in (3, 4, 5)] == [110, 110, 0]
+    queue.answered(queue.send_next(20, leader_epoch=5), NotLeaderOrFollowerError(), 30, 0.0)
+    assert queue.ready_at_ms(False, 5) == 230
+    assert not queue.send_next(230, 5).done
+    assert not queue.is_held_back
+
+
 def test_a_batch_that_was_judged_before_an_older_one_is_sent_again() -> None:
     """Requests through an inbox may be served in another order than they were sent, and answered in a third."""
     made = accumulator(batch_size=1)

@@ -76,6 +76,18 @@ def test_retries_keep_order_and_store_once(cluster: MemoryCluster, producers: li
     assert producer.metrics["record-retry-total"] >= 3
 
 
+def test_a_new_leader_is_sent_to_at_once(cluster: MemoryCluster, producers: list[Producer]) -> None:
+    """However long the producer waits until it asks the same one again (KIP-951)."""
+    producer = producer_of(cluster, producers, retry_backoff_ms=600_000, retry_backoff_max_ms=600_000)
+    producer.send("t", "0", partition=0).result(5)
+    cluster.follow(2, T0)
+    cluster.running[1].script = [NotLeaderOrFollowerError()]
+    cluster.elect(T0, 2)
+    cluster.start_leader(T0)
+    assert producer.send("t", "1", partition=0).result(30).offset == 1
+    assert [len(cluster.running[broker].requests) for broker in (1, 2)] == [2, 1]
+
+
 def test_the_compression_wish_reaches_the_leader(cluster: MemoryCluster, producers: list[Producer]) -> None:
     producer = producer_of(cluster, producers, compression_type="lz4")
     producer.send("t", "v", partition=0).result(5)

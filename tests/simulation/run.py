@@ -301,9 +301,9 @@ class Availability:
 
     def _check_cut_off(self) -> None:
         """A leader that cannot reach the storage domain gives way to a replica that can."""
-        now_ms = self._sim.scheduler.now_ms
+        now_ms, woke_ms = self._sim.scheduler.now_ms, self._sim.scheduler.woke_ms
         cut_off = {each for host in self._sim.hosts.values() for each in self._leads_cut_off(host)}
-        self._cut_off_ms = {each: self._cut_off_ms.get(each, now_ms) for each in cut_off}
+        self._cut_off_ms = {each: max(self._cut_off_ms.get(each, now_ms), woke_ms) for each in cut_off}
         for (topic_partition, leader_epoch), since_ms in self._cut_off_ms.items():
             if now_ms - since_ms > CUT_OFF_MS_MAX:
                 state = self._sim.invariants.partitions[topic_partition]
@@ -342,9 +342,9 @@ class Availability:
     def _check_offline(self) -> None:
         """A leader refuses to lead for its damage only while another member of the ISR may lead. One that has lost its
         log is excepted: it must not lead."""
-        now_ms = self._sim.scheduler.now_ms
+        now_ms, woke_ms = self._sim.scheduler.now_ms, self._sim.scheduler.woke_ms
         offline = {each for host in self._sim.hosts.values() for each in self._offline_alone(host)}
-        self._since_ms = {each: self._since_ms.get(each, now_ms) for each in offline}
+        self._since_ms = {each: max(self._since_ms.get(each, now_ms), woke_ms) for each in offline}
         for (topic_partition, partition_epoch), since_ms in self._since_ms.items():
             if now_ms - since_ms > OFFLINE_MS_MAX:
                 raise Violation(

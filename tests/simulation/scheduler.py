@@ -76,6 +76,8 @@ class Scheduler:
     seed: int
     faults: Faults = field(default_factory=Faults)
     now_ms: int = 1_000
+    woke_ms: int = 0
+    """When all machines woke that had slept: a time of which nobody made use is not held against anybody."""
     steps: int = 0
     actors: dict[Actor, None] = field(default_factory=dict)
     paused_until_ms: dict[str, int] = field(default_factory=dict)

@@ -213,6 +213,7 @@ def _machine_sleeps(sim: SimCluster) -> None:
     duration_ms = _duration(sim, 1_000, 12_000)
     sim.log_event(f"all sleep for {duration_ms} ms")
     sim.scheduler.now_ms += duration_ms
+    sim.scheduler.woke_ms = sim.scheduler.now_ms
 
 
 def _damage(sim: SimCluster) -> None:

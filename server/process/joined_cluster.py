@@ -5,8 +5,9 @@ I/O: the metadata root and its lock, `meta.properties` of the brokers' roots, th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import IO
 
 from stratalog.replication.broker_root import (
@@ -27,7 +28,12 @@ from stratalog.replication.metadata.records import ClusterRecord
 from stratalog.replication.metadata.storage_domains import DOMAIN_CONFIG
 from stratalog.replication.stores import DeltaStores
 from stratalog.storage.clock import RandomIds, SystemClock
-from stratalog.storage.errors import CorruptMessageError, InconsistentClusterIdError, LogDirNotFoundError
+from stratalog.storage.errors import (
+    CorruptMessageError,
+    InconsistentClusterIdError,
+    LogDirNotFoundError,
+    UnknownTopicOrPartitionError,
+)
 from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.opened import open_store
 from stratalog.storage.objects.port import ObjectStore
@@ -72,10 +78,12 @@ def join_cluster(
     `metadata_root`: it may not be mounted; a new cluster there would be a second one of the same brokers.
     """
     roots = {broker_id: open_store(root, create=True) for broker_id, root in broker_roots.items()}
-    for store in roots.values():
-        _check_metadata_is_there(metadata_root, store)
+    opened = partial(open_metadata, DeltaStores(RandomIds()), metadata_root, SystemClock(), RandomIds(), shared=shared)
+    known_ids = {store.url: known_id for store in roots.values() if (known_id := cluster_id_of(store)) is not None}
+    metadata = _metadata_there(opened, known_ids, metadata_root) if known_ids else None
     objects = open_store(metadata_root, create=True)
-    metadata = open_metadata(DeltaStores(RandomIds()), metadata_root, SystemClock(), RandomIds(), shared=shared)
+    if metadata is None or not objects.durable_on_answer:  # what was folded may be cut by the recovery
+        metadata = opened()
     lock = lock_shared(folder_here(objects), lambda: _recover(metadata, objects))
     try:
         metadata.create()
@@ -131,23 +139,21 @@ def _warn(replaced: Sequence[Replaced], others: Sequence[int]) -> None:
         )
 
 
-def _check_metadata_is_there(metadata_root: str, broker_root: ObjectStore) -> None:
-    known_id = cluster_id_of(broker_root)
-    if known_id is not None and not _has_metadata(metadata_root):
-        raise InconsistentClusterIdError(
-            f"{broker_root.url} belongs to cluster {known_id}, but there is no cluster metadata at {metadata_root}: "
-            "is it mounted, and is stratalog.metadata.root right?"
-        )
-
-
-def _has_metadata(metadata_root: str) -> bool:
+def _metadata_there(opened: Callable[[], MetadataLog], known_ids: Mapping[str, str], metadata_root: str) -> MetadataLog:
+    """The metadata log of roots that have a cluster, whose ids are given by root. InconsistentClusterIdError where
+    there is none."""
     try:
-        metadata = open_metadata(DeltaStores(RandomIds()), metadata_root, SystemClock(), RandomIds())
-        return metadata.log.table.snapshot() is not None
-    except LogDirNotFoundError:
-        return False
+        metadata = opened()
+        metadata.log.refresh()
     except CorruptMessageError:  # as a power cut leaves it, before it is recovered
-        return True
+        return metadata
+    except (LogDirNotFoundError, UnknownTopicOrPartitionError) as reason:
+        root, known_id = next(iter(known_ids.items()))
+        raise InconsistentClusterIdError(
+            f"{root} belongs to cluster {known_id}, but there is no cluster metadata at {metadata_root}: "
+            "is it mounted, and is stratalog.metadata.root right?"
+        ) from reason
+    return metadata
 
 
 def _recover(metadata: MetadataLog, objects: ObjectStore) -> None:

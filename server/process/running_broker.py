@@ -38,7 +38,7 @@ from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.errors import LogDirNotFoundError, StratalogError
 from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.distance import FAR, NEAR, Distance, farthest
-from stratalog.storage.objects.opened import open_store
+from stratalog.storage.objects.opened import is_remote, open_store
 from stratalog.storage.objects.together import Hedging
 
 _LOG = line_logger("stratalog.cluster")
@@ -54,9 +54,10 @@ TURN_WAIT_S = 0.02
 
 
 def lock_root(root: str) -> IO[str]:
-    """Make a broker's root and lock it. Raises KafkaStorageError when another broker of this machine works on it."""
+    """Make a broker's root and lock it; in an object store there is nothing to make. Raises KafkaStorageError when
+    another broker of this machine works on it."""
     refusal = f"Failed to acquire lock on file .lock in {root}. A broker in another process is using this directory."
-    return lock_alone(folder_here(open_store(root, create=True)), refusal)
+    return lock_alone(folder_here(open_store(root, create=not is_remote(root))), refusal)
 
 
 SendBeat = Callable[[PeerBeats, Beat, tuple[int, int], int], None]

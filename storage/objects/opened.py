@@ -33,10 +33,19 @@ def open_store(
     place = f"{url_or_path.rstrip('/')}/{sub}" if sub else url_or_path
     if place.startswith(SCHEME):
         return memory_store(place, create=create)
-    if "://" not in place or place.startswith("file://"):
+    if not is_remote(place):
         return LocalStore(place, create=create)
     try:
         from stratalog.storage.objects.remote import open_remote  # with the first object store: an extra brings obstore
     except ModuleNotFoundError as reason:
         raise explained(place, reason) from reason
     return open_remote(place, request_ms, retries_ms, settings, create=create, hedging=hedging)
+
+
+def is_remote(place: str) -> bool:
+    """Whether a place is in an object store.
+
+    >>> is_remote("s3://bucket/logs"), is_remote("file:///data"), is_remote("/data"), is_remote("memory://name")
+    (True, False, False, False)
+    """
+    return "://" in place and not place.startswith(("file://", SCHEME))

@@ -7,7 +7,8 @@ epoch, resign when deposed (promise 12).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Sequence
 
 from stratalog.replication import cadence
 from stratalog.replication.config import BrokerConfig
@@ -17,7 +18,7 @@ from stratalog.replication.controller.domains.moves import finish_moves
 from stratalog.replication.controller.election.preferred_leaders import rebalance_leaders
 from stratalog.replication.controller.history_writer import HistoryWriter
 from stratalog.replication.controller.reassignment import finish_reassignments
-from stratalog.replication.controller.sessions import PeerBeats, SessionObserver, session_path
+from stratalog.replication.controller.sessions import PeerBeats, SessionObserver, late_pause_ms, session_path
 from stratalog.replication.controller.tombstones import end_records
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.log import metadata_of_part
@@ -85,13 +86,25 @@ class Controller:
     @property
     def poll_interval_ms(self) -> int:
         """The time until the next `step`: at least three polls within a session, and less often while nothing changes
-        where each is paid. There a late session is polled more often, so that it expires no later."""
+        where each is paid. There a late session is polled more often, and at the time at which it expires."""
         now_ms = self._clock.monotonic_ms()
         if not self._objects.distance.is_far or self._hears_all(now_ms):
             return self._idle.poll.shortest_ms
-        if self._observer.has_late(now_ms, self._late_ms):
-            return max(self._config.broker_session_timeout_ms // cadence.POLLS_LATE, 1)
+        late = self._observer.late(now_ms, self._late_ms)
+        if late:
+            pause_ms = max(self._config.broker_session_timeout_ms // cadence.POLLS_LATE, 1)
+            return late_pause_ms(pause_ms, self._observer.expires_in_ms(now_ms), self._rank(late))
         return self._idle.pause_ms(now_ms)
+
+    def _rank(self, late: Collection[int]) -> int:
+        """How many act before this one on a session that expires: the controller, or, where it is late itself, the
+        first of the others by id."""
+        image = self.metadata.image
+        if self.epoch is not None:
+            return 0
+        others = sorted(broker_id for broker_id in image.live_brokers() if broker_id not in late)
+        before = bisect_left(others, self.broker_id)
+        return before if image.controller_id in late else before + 1
 
     def step(self, epoch_to_give_up: int | None = None) -> None:
         """One turn: poll the sessions, stand for election or act as controller.
@@ -117,7 +130,7 @@ class Controller:
         contents = {i: self._objects.get_register(session_path(i)) for i in unheard}
         polled_ms = self._clock.monotonic_ms()
         expired = self._observer.observe(polled_ms, contents, heard_ms)
-        self.expects_changes = has_changed or self._observer.has_late(polled_ms, self._late_ms)
+        self.expects_changes = has_changed or bool(self._observer.late(polled_ms, self._late_ms))
         if not self._is_registered(image):
             self.epoch = None
             return

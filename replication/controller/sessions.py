@@ -78,9 +78,14 @@ class SessionObserver:
             del self._watched[broker_id]
         return {i for i, w in self._watched.items() if self._is_expired(w, now_ms)}
 
-    def has_late(self, now_ms: int, late_ms: int) -> bool:
-        """Whether some session has not changed for so long that it may soon expire."""
-        return any(now_ms - watched.since_ms >= late_ms for watched in self._watched.values())
+    def late(self, now_ms: int, late_ms: int) -> set[int]:
+        """The brokers whose session has not changed for so long that it may soon expire."""
+        return {broker_id for broker_id, watched in self._watched.items() if now_ms - watched.since_ms >= late_ms}
+
+    def expires_in_ms(self, now_ms: int) -> int | None:
+        """The time until the next session expires, unless it changes; None where all have expired."""
+        left_ms = (watched.since_ms + self._session_timeout_ms - now_ms for watched in self._watched.values())
+        return min((each for each in left_ms if each > 0), default=None)
 
     def forget(self, broker_id: int) -> None:
         """Start the broker's timer again, as at a registration."""
@@ -88,6 +93,19 @@ class SessionObserver:
 
     def _is_expired(self, watched: _Watched, now_ms: int) -> bool:
         return watched.polls >= POLLS_MIN and now_ms - watched.since_ms >= self._session_timeout_ms
+
+
+def late_pause_ms(pause_ms: int, expires_in_ms: int | None, rank: int) -> int:
+    """The time until a candidate polls again while a session is late: `pause_ms`, but the first one polls when the
+    session expires, and each other one a pause after the one before it, which has acted by then. Two that act at once
+    depose each other.
+
+    >>> [late_pause_ms(375, expires_in_ms, rank) for expires_in_ms, rank in ((900, 0), (200, 0), (200, 2), (None, 2))]
+    [375, 200, 950, 375]
+    """
+    if expires_in_ms is None or expires_in_ms > pause_ms:
+        return pause_ms
+    return expires_in_ms + rank * pause_ms
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ from stratalog.storage.objects.port import ObjectMeta, ObjectStore
 
 _quoted = json.encoder.encode_basestring_ascii
 
-AHEAD_MAX = 16
+AHEAD_MAX = 32
 """Versions that are asked for at a time, at most."""
 
 
@@ -57,13 +57,13 @@ class DeltaCommitLog:
         return self._store.create(self.path_of(version), encode_commit(stored))
 
     @contextmanager
-    def reading_ahead(self) -> Iterator[None]:
-        """Within it, versions that are read one after the other are asked for several at a time, more from one time to
-        the next, where requests take long. What was read ahead is forgotten at its end."""
+    def reading_ahead(self, expected: int = 1) -> Iterator[None]:
+        """Within it, versions that are read one after the other are asked for several at a time, where requests take
+        long: `expected` ones, and more from one time to the next. What was read ahead is forgotten at its end."""
         if not self._store.distance.is_far or self._ahead is not None:
             yield
             return
-        self._ahead, self._next_ahead, self._ahead_count = {}, -1, 1
+        self._ahead, self._next_ahead, self._ahead_count = {}, -1, min(expected, AHEAD_MAX)
         try:
             yield
         finally:
@@ -74,7 +74,8 @@ class DeltaCommitLog:
         if ahead is None:
             return self._store.get_optional(self.path_of(version))
         if version not in ahead:
-            self._ahead_count = min(2 * self._ahead_count, AHEAD_MAX) if version == self._next_ahead else 1
+            if version == self._next_ahead:
+                self._ahead_count = min(2 * self._ahead_count, AHEAD_MAX)
             versions = range(version, version + self._ahead_count)
             found = self._store.each(self._store.get_optional, [self.path_of(each) for each in versions])
             ahead.clear()

@@ -63,6 +63,8 @@ SMALL_PIECES_BYTES = 64 << 10
 """Bytes of one write of a file that is written piece by piece: smaller pieces are joined."""
 NOW_PATH = "_now.json"
 """An object of a table that is to be deleted, written to learn the time of the store."""
+TAIL_COMMITS = 8
+"""Commits after the newest checkpoint that a fold expects: a few requests too many are cheaper than another round."""
 TAIL_BYTES = 64 << 10
 """Bytes of a copied file's end that are checked: footers are a few KiB, unless keys and values are long."""
 
@@ -107,7 +109,7 @@ class DeltaLogTable(LogTable):
         return created
 
     def snapshot(self) -> TableSnapshot | None:
-        with self._log.reading_ahead():
+        with self._log.reading_ahead(TAIL_COMMITS):
             found = newest_fold(self._log)
         if found is None:
             return None
@@ -129,7 +131,7 @@ class DeltaLogTable(LogTable):
             return self._race.read_on(version, count_max)
 
     def read_commits(self, start: int, end: int) -> Sequence[Commit] | None:
-        with self._log.reading_ahead():
+        with self._log.reading_ahead(end - start):
             return self._race.read_range(start, end)
 
     def still_stands(self) -> bool:

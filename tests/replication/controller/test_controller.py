@@ -74,6 +74,19 @@ def test_where_polls_are_paid_quiet_sessions_are_polled_less_and_late_ones_more(
     assert intervals_ms == [9_000 // each for each in polls]
 
 
+def test_a_session_in_an_object_store_expires_when_its_time_is_over() -> None:
+    """And not at the next poll after it."""
+    controlling = Controlling(distance=FAR, **{"broker.session.timeout.ms": 10_000})
+    controlling.pass_ms(60_000)
+    clock, store = controlling.stores.clock, controlling.stores.objects(METADATA_ROOT)
+    silent_ms = clock.now_ms
+    while 2 in controlling.controller.metadata.image.live_brokers():
+        clock.now_ms += controlling.controller.poll_interval_ms
+        store.put_register(session_path(1), encode_session(1, "run-1", clock.now_ms))
+        controlling.controller.step()
+    assert clock.now_ms == silent_ms + 10_000
+
+
 def led_by_the_second(controlling: Controlling) -> None:
     create(controlling.metadata, "t", led_by(2, replicas=(1, 2)))
 

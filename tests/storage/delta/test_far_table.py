@@ -39,8 +39,8 @@ def test_a_fold_asks_for_more_commits_from_one_time_to_the_next(table: DeltaLogT
     assert snapshot is not None
     assert snapshot.version == COMMITS
     asked = [size for size in store.rounds if size > 1]
-    assert asked == [2, 4, 8, 16, 16]
-    assert len(store.rounds) <= 10
+    assert asked == [8, 16, 32]
+    assert len(store.rounds) <= 7
 
 
 def test_a_range_that_was_folded_is_read_in_few_rounds(table: DeltaLogTable, store: FarStore) -> None:

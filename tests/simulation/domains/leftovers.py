@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from stratalog.replication.metadata.log import open_metadata
-from stratalog.storage.errors import CorruptMessageError, UnknownTopicOrPartitionError
+from stratalog.storage.errors import CorruptMessageError, ObjectNotFoundError, UnknownTopicOrPartitionError
 from stratalog.storage.files.damage import DAMAGE_PATH
 from stratalog.storage.log.partition_log import PartitionLog
 from tests.simulation.cluster import METADATA_ROOT, SimCluster
@@ -21,9 +21,12 @@ from tests.storage.memory_table import MemoryFiles
 
 
 def check_nothing_is_orphaned(sim: SimCluster) -> None:
-    """After a run whose actors have ended. Raises Violation `NothingOrphaned`."""
+    """After a run whose actors have ended. Raises Violation `NothingOrphaned`, `MetadataLost`."""
     metadata = open_metadata(sim, METADATA_ROOT, sim.clock, sim.ids)
-    metadata.refresh()
+    try:
+        metadata.refresh()
+    except ObjectNotFoundError as lost:
+        raise Violation("MetadataLost", str(lost)) from lost
     under_way = {deletion.topic_id for deletion in metadata.image.deletions.values()}
     sim.scheduler.now_ms += LATER_MS  # also for the clock by which the store dates its objects
     for domain in sim.domains.values():

@@ -4,41 +4,58 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 from kafka import KafkaProducer
 
 from tests.lab.foreign.served import HOST, free_ports
-from tests.lab.real.harness.broker_processes import BROKERS, BrokerProcess
+from tests.lab.real.harness.broker_processes import BROKERS, LAUNCHER, BrokerProcess
 from tests.lab.real.harness.history import ACK, FAIL, SEND, History
 from tests.lab.real.harness.parties import OUTSTANDING, Party
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerPlace:
+    """Where a broker's process runs: its host's address, and what starts a process there."""
+
+    address: str = HOST
+    launcher: Sequence[str] = LAUNCHER
+
+
+HERE = MappingProxyType(dict.fromkeys(BROKERS, BrokerPlace()))
 
 
 class BucketBrokers:
     """Three brokers, each a process, whose roots lie in one bucket. At the end of a `with` block all are killed."""
 
-    def __init__(self, folder: Path, url: str, settings: Mapping[str, object]) -> None:
+    def __init__(
+        self, folder: Path, url: str, settings: Mapping[str, object], places: Mapping[int, BrokerPlace] = HERE
+    ) -> None:
         """`folder`: for what they print."""
         self.url = url
         self.metadata_root = f"{url}/metadata"
-        self.ports = dict(zip(BROKERS, free_ports(len(BROKERS)), strict=True))
-        self.by_id = {i: BrokerProcess(folder, i, {**settings, **self._own(i)}, "thread") for i in BROKERS}
+        ports = dict(zip(BROKERS, free_ports(len(BROKERS)), strict=True))
+        self._addresses = {i: f"{places[i].address}:{ports[i]}" for i in BROKERS}
+        self.by_id = {
+            i: BrokerProcess(folder, i, {**settings, **self._own(i)}, "thread", places[i].launcher) for i in BROKERS
+        }
 
     def _own(self, broker_id: int) -> dict[str, object]:
         return {
             "log.dirs": f"{self.url}/broker-{broker_id}",
             "stratalog.metadata.root": self.metadata_root,
-            "listeners": f"PLAINTEXT://{HOST}:{self.ports[broker_id]}",
+            "listeners": f"PLAINTEXT://{self._addresses[broker_id]}",
         }
 
     @property
     def bootstrap(self) -> list[str]:
         """`bootstrap.servers`."""
-        return [f"{HOST}:{port}" for port in self.ports.values()]
+        return list(self._addresses.values())
 
     def __getitem__(self, broker_id: int) -> BrokerProcess:
         return self.by_id[broker_id]

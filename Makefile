@@ -15,6 +15,8 @@
 #   make check      ruff, mypy --strict, the house rules (tests/test_tidy.py)
 #   make storm      three broker processes, killed and paused for minutes: docs/STORM.md
 #   make bucket-storm  the same on one bucket, and no object without a name afterwards: STORM_MINUTES=10; needs go
+#   make hosts-storm  brokers on hosts of their own (network namespaces), whose links are cut: STORM_MINUTES=10; needs
+#                   root and go
 #   make region-loss  three clouds, of which the one that leads is lost under load: S3, Azure, a directory; needs go, npm
 #   make power      300 power cuts under three broker processes: docs/POWER_CUTS.md; needs root, /dev/fuse and losetup
 #   make fuzz       100,000 broken frames, then ten minutes of the most expensive valid ones, over eight connections
@@ -100,7 +102,7 @@ HELM_PACKAGE := helm.sh/helm/v3/cmd/helm@v3.22.0
 # One seed of the simulation is one history in every process, whose pinned seeds are those of this hash seed.
 export PYTHONHASHSEED := 0
 
-.PHONY: help venv java demo demo-cloud test test-long test-sessions test-domains test-readers test-stores test-s3 clients quick check simulate storm bucket-storm region-loss power client-storm many-connections short-transactions ecosystem fuzz exactly-once bench bench-long bench-cloud soak notebooks oracle differential differential-random differential-spark differential-values dashboards console-test console-long conf completions cast wheel release image chart rolling-restarts clean
+.PHONY: help venv java demo demo-cloud test test-long test-sessions test-domains test-readers test-stores test-s3 clients quick check simulate storm bucket-storm hosts-storm region-loss power client-storm many-connections short-transactions ecosystem fuzz exactly-once bench bench-long bench-cloud soak notebooks oracle differential differential-random differential-spark differential-values dashboards console-test console-long conf completions cast wheel release image chart rolling-restarts clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -218,6 +220,9 @@ storm: $(STAMP)
 
 bucket-storm: $(VERSITYGW_STAMP)
 	@$(PYTHON) -m tests.lab.real.bucket_storm.run --minutes $(STORM_MINUTES)
+
+hosts-storm: $(VERSITYGW_STAMP)
+	@$(PYTHON) -m tests.lab.real.hosts.run --minutes $(STORM_MINUTES)
 
 region-loss: $(VERSITYGW_STAMP) $(STORES_STAMP)
 	@$(PYTHON) -m tests.lab.real.region_loss.run --seconds 60 --clouds

@@ -147,9 +147,15 @@ BEFORE_KIP_890 = Clients(TRANSACTION_VERSION_0, late=0.3)
 delayed commit ends a later one."""
 
 
-def run_lists(seed: int) -> Outcome:
+def run_lists(seed: int, faults: Faults | None = None) -> Outcome:
     """One seed of coordinators whose state is lists."""
-    return simulate(seed, setting=replace(setting_of(seed), sinks=0, coordinators=LISTS, workload=start_askers))
+    setting = replace(setting_of(seed), sinks=0, coordinators=LISTS, workload=start_askers)
+    return simulate(seed, faults=faults, setting=setting)
+
+
+def run_lists_cut_off(seed: int) -> Outcome:
+    """The same, of which some are deposed without knowing it."""
+    return run_lists(seed, _cut_off(Random(seed)))
 
 
 def run_mixed(seed: int) -> Outcome:
@@ -208,7 +214,7 @@ class CoordinatorMutation:
 
 COORDINATOR_MUTATIONS: dict[str, CoordinatorMutation] = {
     "lists: acks one": CoordinatorMutation(answered_by_the_leader_alone, run_lists),
-    "lists: any epoch": CoordinatorMutation(appended_under_any_epoch, run_lists),
+    "lists: any epoch": CoordinatorMutation(appended_under_any_epoch, run_lists_cut_off),
     "lists: failed append": CoordinatorMutation(kept_after_a_failed_append, run_lists),
     "absent coordinators": CoordinatorMutation(
         absent_tables_are_lost_ones, _with(Clients(members=0), _started_late), ("Liveness",)

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 POLLS_MIN = 3
+RANK_MAX = 4
 _UNREAD = b""
 """Stands for an object that was not read since the last beat: its first content says nothing about when it was
 written."""
@@ -98,14 +99,14 @@ class SessionObserver:
 def late_pause_ms(pause_ms: int, expires_in_ms: int | None, rank: int) -> int:
     """The time until a candidate polls again while a session is late: `pause_ms`, but the first one polls when the
     session expires, and each other one a pause after the one before it, which has acted by then. Two that act at once
-    depose each other.
+    depose each other. From the fourth on they poll together: a third of a session without a poll would be a gap.
 
     >>> [late_pause_ms(375, expires_in_ms, rank) for expires_in_ms, rank in ((900, 0), (200, 0), (200, 2), (None, 2))]
     [375, 200, 950, 375]
     """
     if expires_in_ms is None or expires_in_ms > pause_ms:
         return pause_ms
-    return expires_in_ms + rank * pause_ms
+    return expires_in_ms + min(rank, RANK_MAX) * pause_ms
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from stratalog.storage.delta.table import LOG_END, Commit, LogTable
 COMMITS_READ_MAX = 1_000
 """Commits that one search reads in turn, at most."""
 
+READ_TOGETHER = 32
 ReadCommit = Callable[[int], Commit | None]
 """A commit by its version; None when it was cleaned up."""
 
@@ -32,9 +33,37 @@ class TableCommit:
         return cls(version, commit.operation, commit.timestamp_ms, commit.commit_id)
 
 
-def reader_of(table: LogTable) -> ReadCommit:
-    """Reads commits of a table through another handle, so that the fold of this one is left alone."""
-    return table.reopened().read_commit
+class CommitReader:
+    """A `ReadCommit` up to the version `newest`, through another handle, so that the fold of this one is left alone.
+
+    It remembers what it has read. A search that goes from one version to the next gets the following ones, too: where
+    requests take long they are made together.
+    """
+
+    def __init__(self, table: LogTable, newest: int) -> None:
+        self._table = table.reopened()
+        self._newest = newest
+        self._known: dict[int, Commit | None] = {}
+        self._reads_together = True
+
+    def __call__(self, version: int) -> Commit | None:
+        if version not in self._known and not self._has_read_together(version):
+            self._known[version] = self._table.read_commit(version)
+        return self._known[version]
+
+    def _has_read_together(self, version: int) -> bool:
+        """Whether this one and those after it, in the direction of the search, were read; False where the search has
+        none, or one of them was cleaned up."""
+        end = version + 1
+        if version - 1 in self._known:
+            end = min(version + READ_TOGETHER, self._newest + 1)
+        start = max(0, end - READ_TOGETHER) if version + 1 in self._known else version
+        if not self._reads_together or end - start < 2:
+            return False
+        found = self._table.read_commits(start, end)
+        self._reads_together = found is not None
+        self._known.update(zip(range(start, end), found or (), strict=False))
+        return found is not None
 
 
 def commit_of_offset(read: ReadCommit, newest: int, offset: int, leader_epoch: int) -> TableCommit | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from stratalog.clients.console.asker import Asker
 from stratalog.clients.console.question import Parameter, Question
-from stratalog.clients.console.stored.commits import reader_of
+from stratalog.clients.console.stored.commits import CommitReader
 from stratalog.clients.console.stored.storage import ReplicaLog, replica_logs, stored_view
 from stratalog.replication.metadata.acls import Operation, ResourceType
 from stratalog.replication.metadata.storage_domains import replica_directory
@@ -224,7 +224,7 @@ def _objects(view: ClusterView, place: TopicPartition, broker_id: int, prefix: s
 
 def _commits(log: LogReader, limit: int) -> Iterator[FileCommit]:
     """The newest commits, the newest first, as far as they are still there."""
-    read = reader_of(log.table)
+    read = CommitReader(log.table, log.version)
     for version in range(log.version, max(-1, log.version - limit), -1):
         commit = read(version)
         if commit is None:

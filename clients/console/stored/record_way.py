@@ -18,11 +18,11 @@ from stratalog.clients.admin.replica_comparison import record_checksum
 from stratalog.clients.console.asker import Asker
 from stratalog.clients.console.question import Parameter, Question
 from stratalog.clients.console.stored.commits import (
+    CommitReader,
     TableCommit,
     commit_of_file,
     commit_of_offset,
     oldest_version,
-    reader_of,
 )
 from stratalog.clients.console.stored.storage import ReplicaLog, replica_logs, stored_view, uncached_stores
 from stratalog.replication.metadata.acls import Operation, ResourceType
@@ -228,7 +228,7 @@ def _why_not_there(log: LogReader, offset: int) -> tuple[str, str] | None:
 
 
 def _commits(log: LogReader, entry: FileEntry | None, offset: int) -> tuple[TableCommit | None, TableCommit | None]:
-    read = reader_of(log.table)
+    read = CommitReader(log.table, log.version)
     epoch = log.epochs.epoch_at(offset)
     arrived = commit_of_offset(read, log.version, offset, epoch)
     if entry is None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from stratalog.clients.console.asker import Asker
 from stratalog.clients.console.question import Parameter, Question
-from stratalog.clients.console.stored.commits import commit_of_offset, reader_of
+from stratalog.clients.console.stored.commits import CommitReader, commit_of_offset
 from stratalog.clients.console.stored.past import WAIT_MS, epoch_starts, states_of_topic
 from stratalog.clients.console.stored.storage import stored_view
 from stratalog.clients.console.stored.timeline import FAILOVER, LeadershipEvent, events_of
@@ -163,7 +163,7 @@ def _records_around(view: ClusterView, place: TopicPartition, start: int | None)
         log.refresh()
         first = max(log.log_start_offset, start - RECORDS_AROUND)
         end = min(log.log_end_offset, start + RECORDS_AROUND)
-        read, found = reader_of(log.table), []
+        read, found = CommitReader(log.table, log.version), []
         for rows in log.read_range(first, end, columns=("offset", "leader_epoch", "timestamp")):
             times = rows["timestamp"].cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64()).to_pylist()
             pairs = zip(rows["offset"].to_pylist(), rows["leader_epoch"].to_pylist(), times, strict=True)

@@ -401,7 +401,7 @@ class Consumer:
             pause_ms = min(2 * pause_ms, IDLE_PAUSE_MS_MAX)
 
     def _fetch(self) -> Position | None:
-        """Fetch from the next partitions, in turn, until one has rows: that one; None when none has."""
+        """Fetch from one partition after the other until there are rows; a partition with rows, None when none has."""
         if self._notifications.poll():
             try:
                 self._view.refresh(self._notifications.metadata_age_ms)

@@ -79,14 +79,14 @@ class PartitionQueue:
 
     @property
     def is_held_back(self) -> bool:
-        """Whether the next batch was sent before, and waits until it is sent again."""
+        """Whether the next batch is a retry."""
         return bool(self.waiting) and self.waiting[0].attempts > 0
 
     def ready_at_ms(self, is_flushing: bool, leader_epoch: int = NO_LEADER_EPOCH) -> int | None:
         """When the next batch may be sent; None while that depends on an answer under way.
 
-        leader_epoch  the newest that is known. A batch that another leader did not take waits no longer (KIP-951;
-                      Kafka's `RecordAccumulator.shouldBackoff`)
+        leader_epoch  of the partition's leader by the newest metadata. A retry for a later epoch than that of the last
+                      attempt does not wait for its backoff (KIP-951; Kafka's `RecordAccumulator.shouldBackoff`)
         """
         if not self.waiting:
             return None

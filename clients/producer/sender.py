@@ -105,7 +105,8 @@ class Sender:
         self._polled_ms = 0
         self._metadata_is_stale = False
         self._held_back: set[PartitionQueue] = set()
-        """Those whose next batch is to be sent again, perhaps as soon as metadata show another leader."""
+        """The queues whose next batch waits for a retry. They are looked at after each refresh of metadata: a batch
+        goes to a new leader without waiting."""
         self._answer_limit_ms = config.request_timeout_ms + ANSWER_GRACE_MS
         self._refreshed_ms = self._clock.monotonic_ms()
         self._thread = threading.Thread(target=self._run, name="stratalog-producer", daemon=True)
@@ -220,7 +221,7 @@ class Sender:
     def _refresh_metadata(self, now_ms: int) -> None:
         age_ms = now_ms - self._refreshed_ms
         is_stale = self._metadata_is_stale and age_ms >= METADATA_BACKOFF_MS
-        is_stale |= bool(self._held_back) and age_ms >= self._config.retry_backoff_ms
+        is_stale |= bool(self._held_back) and age_ms >= max(METADATA_BACKOFF_MS, self._config.retry_backoff_ms)
         if is_stale or age_ms >= self._config.metadata_max_age_ms:
             self._refreshed_ms = now_ms
             self._metadata_is_stale = False

@@ -256,8 +256,8 @@ class FetchedRecords:
     # -- reading -----------------------------------------------------------------------------------------------
 
     def any_at_once(self, look: Callable[[Item], bool], items: Iterable[Item]) -> bool:
-        """Look at the items in turn until a look finds something, and say whether one did: a look seldom waits, since
-        long polls read ahead."""
+        """Call `look` with one item after the other until it returns True; whether it did. No threads: a call seldom
+        waits, since long polls have fetched the records already."""
         return any(map(look, items))
 
     def fetch(

@@ -97,8 +97,8 @@ class Controller:
         return self._idle.pause_ms(now_ms)
 
     def _rank(self, late: Collection[int]) -> int:
-        """How many act before this one on a session that expires: the controller, or, where it is late itself, the
-        first of the others by id."""
+        """The number of candidates that poll before this one when a session expires. The controller polls first. Where
+        the controller's own session is late, the other live brokers poll in the order of their ids."""
         image = self.metadata.image
         if self.epoch is not None:
             return 0

@@ -97,9 +97,11 @@ class SessionObserver:
 
 
 def late_pause_ms(pause_ms: int, expires_in_ms: int | None, rank: int) -> int:
-    """The time until a candidate polls again while a session is late: `pause_ms`, but the first one polls when the
-    session expires, and each other one a pause after the one before it, which has acted by then. Two that act at once
-    depose each other. From the fourth on they poll together: a third of a session without a poll would be a gap.
+    """The time until a candidate polls again while a session is late [ms].
+
+    It is `pause_ms` until the last poll before the session expires. Then rank 0 polls when it expires, rank 1 one pause
+    later, and so on: two candidates that stood for election at the same time would depose each other. Ranks above
+    `RANK_MAX` poll with it, since `SessionObserver` takes a third of a session without a poll for a gap.
 
     >>> [late_pause_ms(375, expires_in_ms, rank) for expires_in_ms, rank in ((900, 0), (200, 0), (200, 2), (None, 2))]
     [375, 200, 950, 375]

@@ -264,8 +264,8 @@ class CommittedRecords:
         return self._logs.of(topic_partition).log(root, topic_id)
 
     def any_at_once(self, look: Callable[[Item], bool], items: Iterable[Item]) -> bool:
-        """Look at the items in turn until a look finds something, and say whether one did; where looks make requests,
-        at several items at a time."""
+        """Call `look` with one item after the other until it returns True; whether it did. In an object store it is
+        called with `LOOKS_AT_ONCE` items at a time, in threads, and all of these calls are made."""
         waiting = iter(items)
         while group := list(islice(waiting, LOOKS_AT_ONCE if self._changes.distance.is_far else 1)):
             if any(self.at_once(look, group)):
@@ -273,7 +273,7 @@ class CommittedRecords:
         return False
 
     def at_once(self, look: Callable[[Item], T], items: Iterable[Item]) -> list[T]:
-        """What `look` returns for each item, in order; where looks make requests, several at a time."""
+        """What `look` returns for each item, in order; in an object store it is called in several threads."""
         wanted = list(items)
         if len(wanted) < 2 or not self._changes.distance.is_far:
             return [look(item) for item in wanted]

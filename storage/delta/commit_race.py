@@ -215,12 +215,11 @@ class CommitRace:
         return self._checked(version, stored) if stored is not None else None
 
     def read_on(self, version: int, count_max: int) -> list[Commit]:
-        """The commits from `version` on, `count_max` at most, as far as one look finds them. Empty: as None of `read`.
-        Raises as that does.
+        """The commits from `version` on, at most `count_max`. Empty where `read` returns None; raises as `read`.
 
-        All are read first, and then once the commit that this handle saw before them. While that one stands clean-up
-        has passed none of them, so each is the only commit that its version ever had, and they count as far as each
-        names the one before it. The rest is left to the next call.
+        All of them are read first, then the commit before them that this handle saw is looked for once. If it still
+        exists, clean-up, which deletes in ascending order, has deleted none of them, so no version had another commit.
+        Those count that form a chain, each naming the one before it. The next call begins where the chain ends.
         """
         run: list[StoredCommit] = []
         last_id = self.id_of(version - 1)
@@ -239,7 +238,8 @@ class CommitRace:
         return [stored.commit for stored in run]
 
     def _checked(self, version: int, stored: StoredCommit) -> Commit | None:
-        """The commit that was read at a version, if it counts as `read` says; read again while it does not follow."""
+        """The commit `stored` that was read at a version, by the rules of `read`. While it does not follow the commit
+        before it, the version is read again, `READ_TRIES` times in all."""
         found: StoredCommit | None = stored
         for tries in range(READ_TRIES):
             if tries:

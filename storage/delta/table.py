@@ -163,8 +163,8 @@ class LogTable(Protocol):
         """One version; None when it is absent (not written yet, or cleaned up)."""
 
     def read_on(self, version: int, count_max: int) -> Sequence[Commit]:
-        """The commits from `version` on, behind the one that this handle saw last: none where `read_commit` returns
-        None, else that one, and where requests take long up to `count_max`, as far as they stand by now."""
+        """The next commits after the one that this handle saw last, which is `version` - 1. Empty where `read_commit`
+        returns None. A near store returns one commit, a far store all that exist, at most `count_max`."""
 
     def read_commits(self, start: int, end: int) -> Sequence[Commit] | None:
         """The versions `[start, end)` of the log that this handle has folded; None when clean-up has passed one."""

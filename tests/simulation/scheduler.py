@@ -77,7 +77,7 @@ class Scheduler:
     faults: Faults = field(default_factory=Faults)
     now_ms: int = 1_000
     woke_ms: int = 0
-    """When all machines woke that had slept: a time of which nobody made use is not held against anybody."""
+    """When all machines last woke from a sleep. Invariants that bound a time count from here: nobody ran before."""
     steps: int = 0
     actors: dict[Actor, None] = field(default_factory=dict)
     paused_until_ms: dict[str, int] = field(default_factory=dict)

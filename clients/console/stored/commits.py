@@ -34,10 +34,10 @@ class TableCommit:
 
 
 class CommitReader:
-    """A `ReadCommit` up to the version `newest`, through another handle, so that the fold of this one is left alone.
+    """A `ReadCommit` for versions up to `newest`. It has a handle of its own, so the fold of `table` does not change.
 
-    It remembers what it has read. A search that goes from one version to the next gets the following ones, too: where
-    requests take long they are made together.
+    Commits are kept in memory once they were read. After two adjacent versions the next `READ_TOGETHER` in the same
+    direction are read at once, which on an object store takes as long as one.
     """
 
     def __init__(self, table: LogTable, newest: int) -> None:
@@ -52,8 +52,8 @@ class CommitReader:
         return self._known[version]
 
     def _has_read_together(self, version: int) -> bool:
-        """Whether this one and those after it, in the direction of the search, were read; False where the search has
-        none, or one of them was cleaned up."""
+        """Read this version and those next to it in the direction of the search. False, and nothing is read, where no
+        adjacent version was read before, or where clean-up has deleted one of them."""
         end = version + 1
         if version - 1 in self._known:
             end = min(version + READ_TOGETHER, self._newest + 1)

@@ -230,7 +230,7 @@ def test_without_a_reset_a_topic_that_was_created_again_is_an_error(cluster: Mem
 
 
 def test_partitions_of_a_far_store_are_fetched_side_by_side(cluster: MemoryCluster) -> None:
-    """Each one's first read waits until the other's has begun."""
+    """The first read of each partition waits for the first read of the other: read in turn, they would never end."""
     fill(cluster, T0, b"a")
     fill(cluster, T1, b"b")
     both = threading.Barrier(2)

@@ -77,7 +77,7 @@ def test_retries_keep_order_and_store_once(cluster: MemoryCluster, producers: li
 
 
 def test_a_new_leader_is_sent_to_at_once(cluster: MemoryCluster, producers: list[Producer]) -> None:
-    """However long the producer waits until it asks the same one again (KIP-951)."""
+    """The backoff of 600 s is for retries at the leader that refused, not for another leader (KIP-951)."""
     producer = producer_of(cluster, producers, retry_backoff_ms=600_000, retry_backoff_max_ms=600_000)
     producer.send("t", "0", partition=0).result(5)
     cluster.follow(2, T0)

@@ -75,7 +75,7 @@ def test_where_polls_are_paid_quiet_sessions_are_polled_less_and_late_ones_more(
 
 
 def test_a_session_in_an_object_store_expires_when_its_time_is_over() -> None:
-    """And not at the next poll after it."""
+    """The controller polls at that time, so that the broker is not fenced up to a pause later."""
     controlling = Controlling(distance=FAR, **{"broker.session.timeout.ms": 10_000})
     controlling.pass_ms(60_000)
     clock, store = controlling.stores.clock, controlling.stores.objects(METADATA_ROOT)

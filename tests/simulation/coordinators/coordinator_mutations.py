@@ -154,7 +154,7 @@ def run_lists(seed: int, faults: Faults | None = None) -> Outcome:
 
 
 def run_lists_cut_off(seed: int) -> Outcome:
-    """The same, of which some are deposed without knowing it."""
+    """As `run_lists`, with faults after which deposed coordinators do not know that they are deposed."""
     return run_lists(seed, _cut_off(Random(seed)))
 
 

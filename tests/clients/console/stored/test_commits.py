@@ -1,4 +1,4 @@
-"""The commits that a search reads: together where it goes from one to the next, and each once."""
+"""How many requests a search of commits makes, and what it finds after clean-up."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Hosts of a network on one machine: each a network namespace with an address, joined by a switch; links that are cut.
 
 I/O: `ip netns`, as root. A cut is silent, as a broken cable is: packets go to a hardware address that nobody has, so
-connections hang until their own deadlines, and nothing is refused. It goes one way; an answer needs both.
+connections hang until their own deadlines, and nothing is refused. A cut drops packets in one direction; that is
+enough to stop a TCP connection, which needs both.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ NO_MORE: Mapping[str, int] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A namespace `<network>-<name>`. It may have several addresses, each cut by itself; connections that it opens come
-    from the first one."""
+    """A network namespace, named `<network>-<name>`. A host may have several addresses, and each can be cut alone. The
+    connections that it opens have the first one as their source."""
 
     namespace: str
     addresses: tuple[str, ...]
@@ -37,7 +38,7 @@ class Host:
 
     @property
     def launcher(self) -> tuple[str, ...]:
-        """What a command begins with that is to run there."""
+        """The words to put before a command, so that it runs in this namespace."""
         return ("ip", "netns", "exec", self.namespace)
 
 
@@ -58,12 +59,12 @@ class Network:
         return self.hosts[name]
 
     def cut(self, name: str, addresses: Iterable[str]) -> None:
-        """From now on nothing that this host sends arrives at these addresses."""
+        """Drop all packets from this host to these addresses, until `mend`."""
         for address in addresses:
             _ip(*self._neighbour("replace", name, address), "lladdr", NOBODY, "nud", "permanent")
 
     def mend(self, name: str, addresses: Iterable[str]) -> None:
-        """What it sends arrives again."""
+        """Undo `cut`: packets from this host to these addresses are delivered again."""
         for address in addresses:
             _ip(*self._neighbour("del", name, address))
 
@@ -73,7 +74,7 @@ class Network:
 
 @contextmanager
 def built(network: Network) -> Iterator[None]:
-    """Within it, the network is there. Needs root."""
+    """Make the namespaces and links of a network for the block, and delete them after it. Needs root."""
     switch = f"{network.name}-{SWITCH}"
     try:
         _ip("netns", "add", switch)

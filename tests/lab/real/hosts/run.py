@@ -38,7 +38,7 @@ from tests.waiting import wait_until
 TOPIC, PARTITIONS = "storm", 6
 EVERY_S = 20.0
 LASTS_S = (1.0, 16.0)
-"""Of a fault: shorter and longer than a session."""
+"""The shortest and the longest fault [s]: some end before the broker's session expires, some after it."""
 OUTSIDE = "outside"
 NAMES = {broker_id: f"broker-{broker_id}" for broker_id in BROKERS}
 FROM_STORE, FROM_BROKERS, FROM_ONE, FROM_CLIENTS, FROM_ALL = (
@@ -68,7 +68,7 @@ class HostsStorm:
 
 
 class Cuts:
-    """Cuts of brokers' hosts, which are mended when their time is over."""
+    """The cuts that are in effect, and when each of them ends."""
 
     def __init__(self, network: Network) -> None:
         self._network = network
@@ -95,7 +95,7 @@ class Cuts:
         show(f"broker {broker_id} is {kind} for {lasts_s:.1f} s")
 
     def mend(self, *, at_once: bool = False) -> None:
-        """Mend those whose time is over; with `at_once` all."""
+        """Undo the cuts whose time is over; with `at_once` all cuts."""
         for broker_id, (end_s, addresses) in list(self._ends_s.items()):
             if at_once or end_s <= time.monotonic():
                 del self._ends_s[broker_id]
@@ -105,7 +105,8 @@ class Cuts:
 def inject(
     faults: Faults, cuts: Cuts, brokers: BucketBrokers, watch: ClusterWatch, kinds: Iterator[str], rng: random.Random
 ) -> Strike | None:
-    """The next fault, of a broker that leads; None while one is open, or its broker is not back yet."""
+    """Begin the next fault, at a random broker that leads a partition. None, and no fault, while the last one lasts or
+    the cluster is not in sync."""
     is_open = cuts.are_open or any(faults.has_struck(each) or not each.has_started for each in brokers.by_id.values())
     if is_open or not watch.is_in_sync():
         return None
@@ -121,7 +122,7 @@ def inject(
 
 
 def drawn(rng: random.Random, kinds: Sequence[str]) -> Iterator[str]:
-    """Kinds of faults without an end: each once in a random order, and so on."""
+    """An endless sequence of kinds of faults: all kinds in a random order, then all in another order, and so on."""
     while True:
         yield from rng.sample(kinds, len(kinds))
 

@@ -1,4 +1,4 @@
-"""The hosts of a run are the same for whoever names them, and each kind of fault has its turn."""
+"""The addresses of a network's hosts, and the order of faults."""
 
 from __future__ import annotations
 
